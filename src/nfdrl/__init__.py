@@ -1,0 +1,1 @@
+"""Distributional reinforcement learning with normalizing-flow return laws."""

@@ -1,0 +1,22 @@
+"""Return laws, one file for each representation, and the methods that learn them."""
+
+from __future__ import annotations
+
+from nfdrl.errors import unknown_name
+from nfdrl.laws.base import Law, Method
+from nfdrl.laws.flow import FlowMethod
+from nfdrl.losses.cramer import Comparison
+
+METHODS: dict[str, Method] = {
+    "nfdrl-s": FlowMethod(Comparison(distance="surrogate")),
+    "nfdrl-e": FlowMethod(Comparison(distance="exact")),
+}
+
+__all__ = ["METHODS", "Law", "Method", "find_method"]
+
+
+def find_method(name: str) -> Method:
+    """The method of that name with its default hyper-parameters."""
+    if name not in METHODS:
+        raise unknown_name("method", name, METHODS)
+    return METHODS[name]

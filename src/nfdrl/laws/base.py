@@ -1,0 +1,154 @@
+"""What every return law, head and method promises."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing_extensions import Self
+
+import torch
+from torch import Tensor, nn
+
+from nfdrl.errors import NfdrlError, check_open_unit
+
+QUADRATURE_POINTS = 2048
+
+
+class Law(ABC):
+    """A batch of one-dimensional return laws, one for each index of `batch_shape`.
+
+    Points (probability levels, returns) are a number, which gives a result of shape
+    `batch_shape`, or a tensor whose last axis runs over K points and whose leading axes
+    broadcast with `batch_shape`, which gives `batch_shape + (K,)`.
+    """
+
+    @property
+    @abstractmethod
+    def batch_shape(self) -> torch.Size:
+        """The shape of `mean()`."""
+
+    @property
+    @abstractmethod
+    def reference(self) -> Tensor:
+        """One of the law's tensors, for its dtype and device."""
+
+    @abstractmethod
+    def mean(self) -> Tensor:
+        """The expected return; shape `batch_shape`."""
+
+    @abstractmethod
+    def variance(self) -> Tensor:
+        """The variance of the return; shape `batch_shape`."""
+
+    @abstractmethod
+    def _quantile(self, tau: Tensor) -> Tensor:
+        """Quantiles at levels `tau` of shape (..., K)."""
+
+    @abstractmethod
+    def _cdf(self, y: Tensor) -> Tensor:
+        """P(Z ≤ y) at returns `y` of shape (..., K)."""
+
+    def _cvar(self, alpha: Tensor) -> Tensor:
+        """Mean of the worst fraction `alpha`, by the midpoint rule on the quantile function."""
+        steps = (torch.arange(QUADRATURE_POINTS, dtype=alpha.dtype, device=alpha.device) + 0.5) / QUADRATURE_POINTS
+        columns = [self._quantile(alpha[..., k : k + 1] * steps).mean(-1) for k in range(alpha.shape[-1])]
+        return torch.stack(columns, -1)
+
+    @abstractmethod
+    def select(self, action: Tensor | int) -> Self:
+        """The laws of the chosen actions: the last batch axis is indexed by `action`."""
+
+    @abstractmethod
+    def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> Self:
+        """The law of reward + discount · Z (eq:bootstrap_Bellman); discount 0 gives a Dirac."""
+
+    def std(self) -> Tensor:
+        """The standard deviation of the return; shape `batch_shape`."""
+        variance = self.variance()
+        return variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
+
+    def quantile(self, tau: Tensor | float) -> Tensor:
+        """The return that is not exceeded with probability `tau` in (0, 1): the VaR at `tau`."""
+        return self._at_points(self._quantile, tau, "tau")
+
+    def cdf(self, y: Tensor | float) -> Tensor:
+        """P(Z ≤ y)."""
+        return self._at_points(self._cdf, y)
+
+    def cvar(self, alpha: Tensor | float) -> Tensor:
+        """The mean of the worst fraction `alpha` in (0, 1) of the returns (lower CVaR)."""
+        return self._at_points(self._cvar, alpha, "alpha")
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """`n` independent returns of each law; shape `batch_shape + (n,)`."""
+        like = self.reference
+        shape = (*self.batch_shape, n)
+        uniform = torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device)
+        eps = torch.finfo(like.dtype).eps
+        return self._quantile(uniform.clamp(eps, 1 - eps))
+
+    def _at_points(self, function: Callable[[Tensor], Tensor], at: Tensor | float, level: str | None = None) -> Tensor:
+        like = self.reference
+        points = torch.as_tensor(at, dtype=like.dtype, device=like.device)
+        if level is not None:
+            check_open_unit(level, points)
+        if points.ndim == 0:
+            return function(points.unsqueeze(0)).squeeze(-1)
+        return function(points)
+
+
+class DensityLaw(Law):
+    """A law that has a density."""
+
+    @abstractmethod
+    def _log_prob(self, y: Tensor) -> Tensor:
+        """Log-density at returns `y` of shape (..., K)."""
+
+    def log_prob(self, y: Tensor | float) -> Tensor:
+        """The log-density at `y`; -inf outside the support."""
+        return self._at_points(self._log_prob, y)
+
+    def pdf(self, y: Tensor | float) -> Tensor:
+        """The density at `y`, capped at the square root of the largest float so that gradients stay finite."""
+        log_prob = self.log_prob(y)
+        ceiling = 0.5 * torch.log(torch.tensor(torch.finfo(log_prob.dtype).max)).item()
+        return log_prob.clamp(max=ceiling).exp()
+
+
+class Head(nn.Module, ABC):
+    """A network's last part: features of shape (..., F) to a law of batch shape (..., A)."""
+
+    @abstractmethod
+    def forward(self, features: Tensor) -> Law:
+        """The return law of every action."""
+
+    def __call__(self, features: Tensor) -> Law:
+        law = super().__call__(features)
+        assert isinstance(law, Law)
+        return law
+
+
+class Method(ABC):
+    """An algorithm: a frozen dataclass of hyper-parameters that can build a head and compare two laws."""
+
+    @abstractmethod
+    def head(self, features: int, actions: int) -> Head:
+        """A head for `actions` actions on a torso with `features` outputs."""
+
+    @abstractmethod
+    def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
+        """One number for each batch row; gradients flow into `predicted` only."""
+
+
+def select_rows(value: Tensor, action: Tensor | int, event_dims: int) -> Tensor:
+    """Index the last batch axis of `value`, which has `event_dims` axes behind it.
+
+    Shapes: (..., A, *event), (...) → (..., *event)
+    """
+    axis = value.ndim - 1 - event_dims
+    if axis < 0:
+        raise NfdrlError("select needs a law with one batch axis for the actions")
+    if isinstance(action, int):
+        return value.select(axis, action)
+    index = action.to(value.device).long().reshape(action.shape + (1,) * (event_dims + 1))
+    return value.take_along_dim(index, axis).squeeze(axis)

@@ -1,0 +1,128 @@
+"""C51 (Bellemare et al. 2017): masses on a fixed, evenly spaced support."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from nfdrl.errors import NfdrlError
+from nfdrl.laws.base import Head, Law, Method, select_rows
+from nfdrl.losses.categorical import categorical_kl, project
+from nfdrl.numerics.atoms import (
+    atomic_cdf,
+    atomic_cvar,
+    atomic_mean,
+    atomic_quantile,
+    atomic_variance,
+    bootstrap_atoms,
+    common_shape,
+    equal_masses,
+    midpoints,
+)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CategoricalLaw(Law):
+    """Masses exp(log_masses) of shape (..., K) on atoms of shape (K,), or (..., K) after a bootstrap."""
+
+    log_masses: Tensor
+    atoms: Tensor
+
+    @property
+    def masses(self) -> Tensor:
+        """The probability of each atom; shape (..., K)."""
+        return self.log_masses.exp()
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The shape of `mean()`."""
+        return common_shape(self.log_masses.shape, self.atoms.shape)[:-1]
+
+    @property
+    def reference(self) -> Tensor:
+        """The log-masses."""
+        return self.log_masses
+
+    def mean(self) -> Tensor:
+        """Σ mass · atom."""
+        return atomic_mean(self.masses, self.atoms)
+
+    def variance(self) -> Tensor:
+        """Σ mass · (atom − mean)²."""
+        return atomic_variance(self.masses, self.atoms)
+
+    def _quantile(self, tau: Tensor) -> Tensor:
+        return atomic_quantile(self.masses, self.atoms, tau)
+
+    def _cdf(self, y: Tensor) -> Tensor:
+        return atomic_cdf(self.masses, self.atoms, y)
+
+    def _cvar(self, alpha: Tensor) -> Tensor:
+        return atomic_cvar(self.masses, self.atoms, alpha)
+
+    def select(self, action: Tensor | int) -> CategoricalLaw:
+        """The laws of the chosen actions."""
+        atoms = self.atoms if self.atoms.ndim == 1 else select_rows(self.atoms, action, event_dims=1)
+        return CategoricalLaw(select_rows(self.log_masses, action, event_dims=1), atoms)
+
+    def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> CategoricalLaw:
+        """The same masses on the moved atoms reward + discount · atom."""
+        atoms = bootstrap_atoms(self.atoms, reward, discount)
+        return CategoricalLaw(self.log_masses, atoms.expand(*self.batch_shape, -1))
+
+
+@final
+class CategoricalHead(Head):
+    """K logits an action; their softmax gives the masses."""
+
+    def __init__(self, features: int, actions: int, atoms: int, v_min: float, v_max: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features, actions * atoms)
+        self.actions = actions
+        self.support = (v_min, v_max, atoms)
+
+    def forward(self, features: Tensor) -> CategoricalLaw:
+        """The categorical laws of all actions; shape (..., F) → batch shape (..., A)."""
+        logits = self.linear(features).unflatten(-1, (self.actions, -1))
+        # Made in the dtype of the logits: a buffer in float32 would stay rounded after `.double()`.
+        support = torch.linspace(*self.support, dtype=logits.dtype, device=logits.device)
+        return CategoricalLaw(logits.log_softmax(-1), support)
+
+
+@final
+@dataclass(frozen=True)
+class C51(Method):
+    """Categorical distributional Q-learning (Bellemare et al. 2017, Algorithm 1)."""
+
+    name: ClassVar[str] = "c51"
+
+    atoms: int = 51  # Bellemare et al. 2017, Section 5.1
+    v_min: float = -10.0  # Bellemare et al. 2017, Section 5
+    v_max: float = 10.0  # Bellemare et al. 2017, Section 5
+
+    def __post_init__(self) -> None:
+        if self.atoms < 2 or not self.v_min < self.v_max:
+            raise NfdrlError(f"c51 needs atoms ≥ 2 and v_min < v_max, got {self}")
+
+    def head(self, features: int, actions: int) -> CategoricalHead:
+        """A linear head of `atoms` logits an action."""
+        return CategoricalHead(features, actions, self.atoms, self.v_min, self.v_max)
+
+    def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
+        """KL(projected target ‖ predicted), which is 0 at equality; shape (...).
+
+        A target that is not categorical is taken at `atoms` midpoint quantiles of equal mass.
+        """
+        assert isinstance(predicted, CategoricalLaw)
+        if predicted.atoms.ndim != 1:
+            raise NfdrlError("c51 compares against a law on its fixed support; this one was bootstrapped")
+        if isinstance(target, CategoricalLaw):
+            masses, atoms = target.masses, target.atoms
+        else:
+            atoms = target.quantile(midpoints(self.atoms, predicted.reference))
+            masses = equal_masses(atoms)
+        return categorical_kl(predicted.log_masses, project(masses, atoms, predicted.atoms))

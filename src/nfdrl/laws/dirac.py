@@ -1,0 +1,88 @@
+"""DQN (Mnih et al. 2015): the return law is a point mass at its mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from nfdrl.laws.base import Head, Law, Method, select_rows
+from nfdrl.numerics.atoms import bootstrap_atoms, common_shape
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DiracLaw(Law):
+    """All mass at `value`; shape (...)."""
+
+    value: Tensor
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The shape of `mean()`."""
+        return self.value.shape
+
+    @property
+    def reference(self) -> Tensor:
+        """The value."""
+        return self.value
+
+    def mean(self) -> Tensor:
+        """The value itself."""
+        return self.value
+
+    def variance(self) -> Tensor:
+        """Zero."""
+        return torch.zeros_like(self.value)
+
+    def _quantile(self, tau: Tensor) -> Tensor:
+        return self.value.unsqueeze(-1).expand(common_shape((*self.batch_shape, 1), tau.shape))
+
+    def _cdf(self, y: Tensor) -> Tensor:
+        return (self.value.unsqueeze(-1) <= y).to(self.value.dtype)
+
+    def _cvar(self, alpha: Tensor) -> Tensor:
+        return self._quantile(alpha)
+
+    def select(self, action: Tensor | int) -> DiracLaw:
+        """The laws of the chosen actions."""
+        return DiracLaw(select_rows(self.value, action, event_dims=0))
+
+    def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> DiracLaw:
+        """The point reward + discount · value."""
+        return DiracLaw(bootstrap_atoms(self.value.unsqueeze(-1), reward, discount).squeeze(-1))
+
+
+@final
+class DiracHead(Head):
+    """One linear output an action."""
+
+    def __init__(self, features: int, actions: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features, actions)
+
+    def forward(self, features: Tensor) -> DiracLaw:
+        """The point laws of all actions; shape (..., F) → batch shape (..., A)."""
+        return DiracLaw(self.linear(features))
+
+
+@final
+@dataclass(frozen=True)
+class DQN(Method):
+    """Q-learning on the mean (Mnih et al. 2015, Algorithm 1)."""
+
+    name: ClassVar[str] = "dqn"
+
+    huber_threshold: float | None = 1.0  # Mnih et al. 2015, Methods: error clipped to [−1, 1]; None is the plain square
+
+    def head(self, features: int, actions: int) -> DiracHead:
+        """A linear head."""
+        return DiracHead(features, actions)
+
+    def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
+        """½u² of the difference u of means, straight beyond the threshold; shape (...)."""
+        error = (predicted.mean() - target.mean()).abs()
+        inner = error if self.huber_threshold is None else error.clamp(max=self.huber_threshold)
+        return inner * (error - 0.5 * inner)

@@ -1,0 +1,125 @@
+"""ER-DQN (Rowland et al. 2019): expectiles, turned into a law by imputation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from nfdrl.errors import NfdrlError
+from nfdrl.laws.base import Head, Law, Method, select_rows
+from nfdrl.losses.expectile import expectile_regression
+from nfdrl.numerics.atoms import (
+    atomic_cdf,
+    atomic_cvar,
+    atomic_quantile,
+    atomic_variance,
+    bootstrap_atoms,
+    equal_masses,
+    midpoints,
+)
+from nfdrl.numerics.expectiles import impute_atoms
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ExpectileLaw(Law):
+    """A law known by its expectiles: `values` of shape (..., K) at `levels` of shape (K,), ½ in the middle.
+
+    The mean is the ½-expectile. Every other question is answered by the imputed atoms (`impute_atoms`). Expectiles
+    are equivariant under y ↦ a + by, b ≥ 0, so a bootstrap moves the values alone.
+    """
+
+    values: Tensor
+    levels: Tensor
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The shape of `mean()`."""
+        return self.values.shape[:-1]
+
+    @property
+    def reference(self) -> Tensor:
+        """The expectiles."""
+        return self.values
+
+    def imputed(self) -> tuple[Tensor, Tensor]:
+        """Masses and atoms of a law that has these expectiles; shapes (..., K−1)."""
+        return impute_atoms(self.values, self.levels)
+
+    def mean(self) -> Tensor:
+        """The ½-expectile."""
+        return self.values[..., self.levels.shape[0] // 2]
+
+    def variance(self) -> Tensor:
+        """The variance of the imputed law."""
+        return atomic_variance(*self.imputed())
+
+    def _quantile(self, tau: Tensor) -> Tensor:
+        return atomic_quantile(*self.imputed(), tau)
+
+    def _cdf(self, y: Tensor) -> Tensor:
+        return atomic_cdf(*self.imputed(), y)
+
+    def _cvar(self, alpha: Tensor) -> Tensor:
+        return atomic_cvar(*self.imputed(), alpha)
+
+    def select(self, action: Tensor | int) -> ExpectileLaw:
+        """The laws of the chosen actions."""
+        return ExpectileLaw(select_rows(self.values, action, event_dims=1), self.levels)
+
+    def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> ExpectileLaw:
+        """The moved expectiles reward + discount · value."""
+        return ExpectileLaw(bootstrap_atoms(self.values, reward, discount), self.levels)
+
+
+@final
+class ExpectileHead(Head):
+    """K linear outputs an action."""
+
+    def __init__(self, features: int, actions: int, expectiles: int, outermost_level: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features, actions * expectiles)
+        self.actions = actions
+        self.levels = (outermost_level, 1 - outermost_level, expectiles)
+
+    def forward(self, features: Tensor) -> ExpectileLaw:
+        """The expectile laws of all actions; shape (..., F) → batch shape (..., A)."""
+        values = self.linear(features).unflatten(-1, (self.actions, -1))
+        return ExpectileLaw(values, torch.linspace(*self.levels, dtype=values.dtype, device=values.device))
+
+
+@final
+@dataclass(frozen=True)
+class ERDQN(Method):
+    """Expectile-regression Q-learning with imputation (Rowland et al. 2019, Algorithm 2)."""
+
+    name: ClassVar[str] = "er-dqn"
+
+    expectiles: int = 11  # Rowland et al. 2019, Section 5.2 (Atari): 11 expectiles
+    outermost_level: float = 0.01  # Rowland et al. 2019, Appendix: levels evenly spaced on [0.01, 0.99]
+
+    def __post_init__(self) -> None:
+        if self.expectiles < 3 or self.expectiles % 2 == 0:
+            raise NfdrlError(f"er-dqn needs an odd number of expectiles from 3 up, got {self.expectiles}")
+        if not 0 < self.outermost_level < 0.5:
+            raise NfdrlError(f"er-dqn needs 0 < outermost_level < 0.5, got {self.outermost_level}")
+
+    def head(self, features: int, actions: int) -> ExpectileHead:
+        """A linear head of `expectiles` values an action."""
+        return ExpectileHead(features, actions, self.expectiles, self.outermost_level)
+
+    def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
+        """Expectile regression onto the imputed target; shape (...).
+
+        A target that is no expectile law is taken at midpoint quantiles, one for each expectile.
+        """
+        assert isinstance(predicted, ExpectileLaw)
+        if isinstance(target, ExpectileLaw):
+            masses, atoms = target.imputed()
+        else:
+            atoms = target.quantile(midpoints(self.expectiles, predicted.values))
+            masses = equal_masses(atoms)
+        return expectile_regression(predicted.values, predicted.levels, masses, atoms)

@@ -1,0 +1,191 @@
+"""FQF (Yang et al. 2019): a quantile network read at fractions that a second network proposes.
+
+How a learner trains it. `FQF.loss` returns one number a row whose gradient has two parts that never meet: the
+quantile part reaches the torso and the quantile network, the fraction part reaches the proposal network alone. So
+one `backward()` serves both. `FQF.parameter_groups(head)` lists the parameters that need another optimiser than the
+learner's: for each group, keep its "params" out of the main optimiser, clip their gradient to "max_grad_norm", and
+step them with the optimiser named by "optimizer", built from the remaining keys (for "rmsprop": lr, alpha, eps).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from nfdrl.laws.base import Head, Law, Method, select_rows
+from nfdrl.laws.implicit import ImplicitLaw, QuantileNetwork
+from nfdrl.losses.pinball import quantile_huber
+from nfdrl.numerics.atoms import (
+    atomic_cdf,
+    atomic_cvar,
+    atomic_mean,
+    atomic_quantile,
+    atomic_variance,
+    bootstrap_atoms,
+    midpoints,
+)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FractionLaw(Law):
+    """Σᵢ (τᵢ₊₁ − τᵢ) δ(F⁻¹(τ̂ᵢ)), τ̂ᵢ = (τᵢ + τᵢ₊₁)/2 (Yang et al. 2019, Eq. 2).
+
+    `fractions` of shape (..., N+1) run from 0 to 1 and carry the gradient of the proposal network; `atoms` of shape
+    (..., N) carry that of the quantile network; `implicit` is the quantile function at every other level.
+    """
+
+    fractions: Tensor
+    atoms: Tensor
+    implicit: ImplicitLaw
+
+    @property
+    def masses(self) -> Tensor:
+        """τᵢ₊₁ − τᵢ; shape (..., N)."""
+        return self.fractions.diff(dim=-1)
+
+    @property
+    def levels(self) -> Tensor:
+        """τ̂ᵢ, cut from the proposal network; shape (..., N)."""
+        return middles(self.fractions.detach())
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The shape of `mean()`."""
+        return self.atoms.shape[:-1]
+
+    @property
+    def reference(self) -> Tensor:
+        """The atoms."""
+        return self.atoms
+
+    def mean(self) -> Tensor:
+        """Σᵢ (τᵢ₊₁ − τᵢ) F⁻¹(τ̂ᵢ) (Yang et al. 2019, Section 3.3)."""
+        return atomic_mean(self.masses, self.atoms)
+
+    def variance(self) -> Tensor:
+        """The variance of the atoms under their masses."""
+        return atomic_variance(self.masses, self.atoms)
+
+    def _quantile(self, tau: Tensor) -> Tensor:
+        return atomic_quantile(self.masses, self.atoms, tau)
+
+    def _cdf(self, y: Tensor) -> Tensor:
+        return atomic_cdf(self.masses, self.atoms, y)
+
+    def _cvar(self, alpha: Tensor) -> Tensor:
+        return atomic_cvar(self.masses, self.atoms, alpha)
+
+    def select(self, action: Tensor | int) -> FractionLaw:
+        """The laws of the chosen actions."""
+        fractions, atoms = (select_rows(value, action, event_dims=1) for value in (self.fractions, self.atoms))
+        return FractionLaw(fractions, atoms, self.implicit.select(action))
+
+    def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> FractionLaw:
+        """The same masses on the moved atoms reward + discount · atom."""
+        atoms = bootstrap_atoms(self.atoms, reward, discount)
+        return FractionLaw(self.fractions, atoms, self.implicit.bootstrap(reward, discount))
+
+
+def middles(fractions: Tensor) -> Tensor:
+    """τ̂ᵢ = (τᵢ + τᵢ₊₁)/2; shape (..., N+1) → (..., N)."""
+    return 0.5 * (fractions[..., 1:] + fractions[..., :-1])
+
+
+@torch.no_grad()
+def fraction_gradient(law: FractionLaw) -> Tensor:
+    """∂W₁/∂τᵢ = 2F⁻¹(τᵢ) − F⁻¹(τ̂ᵢ) − F⁻¹(τ̂ᵢ₋₁) at the inner fractions (Yang et al. 2019, Proposition 1).
+
+    Shape: (..., N−1)
+    """
+    at_fractions = law.implicit._quantile(law.fractions[..., 1:-1])
+    return 2 * at_fractions - law.atoms[..., 1:] - law.atoms[..., :-1]
+
+
+@final
+class FractionHead(Head):
+    """A quantile network and a linear proposal of N fractions, one set a state, shared by its actions."""
+
+    def __init__(self, features: int, actions: int, fractions: int, cosines: int, hidden: int) -> None:
+        super().__init__()
+        self.network = QuantileNetwork(features, actions, cosines, hidden)
+        self.proposal = nn.Linear(features, fractions)
+        # Small weights: training starts from evenly spread fractions, which are those of QR-DQN.
+        nn.init.xavier_uniform_(self.proposal.weight, gain=0.01)
+        nn.init.zeros_(self.proposal.bias)
+
+    def fraction_parameters(self) -> list[nn.Parameter]:
+        """The parameters of the proposal network."""
+        return list(self.proposal.parameters())
+
+    def forward(self, features: Tensor) -> FractionLaw:
+        """The laws of all actions; shape (..., F) → batch shape (..., A)."""
+        implicit = ImplicitLaw(
+            self.network, features, self.proposal.out_features, features.new_zeros(()), features.new_ones(())
+        )
+        masses = self.proposal(features.detach()).softmax(-1)
+        fractions = nn.functional.pad(masses.cumsum(-1), (1, 0)).unsqueeze(-2)
+        atoms = implicit._quantile(middles(fractions.detach()))
+        return FractionLaw(fractions.expand(*atoms.shape[:-1], -1), atoms, implicit)
+
+
+@final
+@dataclass(frozen=True)
+class FQF(Method):
+    """Fully parameterised quantile Q-learning (Yang et al. 2019, Algorithm 1)."""
+
+    name: ClassVar[str] = "fqf"
+
+    fractions: int = 32  # N of Yang et al. 2019, Section 4: 32
+    cosines: int = 64  # Yang et al. 2019, Section 3.3: the embedding of Dabney et al. 2018b
+    hidden: int = 512  # Mnih et al. 2015: the fully connected layer, which here follows the product with φ(τ)
+    huber_threshold: float = 1.0  # κ of Yang et al. 2019, Section 3.2: 1
+    mass_weighted: bool = False  # Yang et al. 2019, Eq. 8 averages target atoms evenly; True weights them by mass
+    entropy_weight: float = 0.0  # ours: a bonus for even fractions, against their collapse; off
+    fraction_lr: float = 2.5e-9  # Yang et al. 2019, Appendix: RMSprop for the proposal network
+    fraction_rmsprop_alpha: float = 0.95  # Yang et al. 2019, Appendix
+    fraction_rmsprop_eps: float = 1e-5  # Yang et al. 2019, Appendix
+    fraction_max_grad_norm: float = 10.0  # ours: the gradient grows with the scale of the returns
+
+    def head(self, features: int, actions: int) -> FractionHead:
+        """A quantile network and a proposal network on the features."""
+        return FractionHead(features, actions, self.fractions, self.cosines, self.hidden)
+
+    def parameter_groups(self, head: Head) -> list[dict[str, Any]]:
+        """The parameters that need their own optimiser, with its settings; see the module's first lines."""
+        assert isinstance(head, FractionHead)
+        return [
+            {
+                "params": head.fraction_parameters(),
+                "optimizer": "rmsprop",
+                "lr": self.fraction_lr,
+                "alpha": self.fraction_rmsprop_alpha,
+                "eps": self.fraction_rmsprop_eps,
+                "max_grad_norm": self.fraction_max_grad_norm,
+            }
+        ]
+
+    def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
+        """Quantile Huber loss (Yang et al. 2019, Eq. 8) plus the fraction loss; shape (...).
+
+        A target that is no fraction law is taken at `fractions` midpoint quantiles.
+        """
+        assert isinstance(predicted, FractionLaw)
+        masses = None
+        if isinstance(target, FractionLaw):
+            values = target.atoms
+            masses = target.masses.detach() if self.mass_weighted else None
+        else:
+            values = target.quantile(midpoints(self.fractions, predicted.atoms))
+        quantile_part = quantile_huber(predicted.atoms, predicted.levels, values, self.huber_threshold, masses)
+        return quantile_part + self.fraction_loss(predicted)
+
+    def fraction_loss(self, law: FractionLaw) -> Tensor:
+        """A number that is 0 and whose gradient in the fractions is ∂W₁/∂τ minus the entropy bonus; shape (...)."""
+        surrogate = (fraction_gradient(law) * law.fractions[..., 1:-1]).sum(-1)
+        if self.entropy_weight:
+            surrogate = surrogate - self.entropy_weight * torch.special.entr(law.masses).sum(-1)
+        return surrogate - surrogate.detach()

@@ -1,0 +1,108 @@
+"""QR-DQN (Dabney et al. 2018): equally likely atoms, learned as quantiles at midpoint levels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from nfdrl.laws.base import Head, Law, Method, select_rows
+from nfdrl.losses.pinball import quantile_huber
+from nfdrl.numerics.atoms import (
+    atomic_cdf,
+    atomic_cvar,
+    atomic_quantile,
+    atomic_variance,
+    bootstrap_atoms,
+    equal_masses,
+    midpoints,
+)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class QuantileLaw(Law):
+    """N atoms of mass 1/N; `values` of shape (..., N), the i-th learned at level (i+½)/N.
+
+    The values of a head may cross, and the loss needs them in the head's order; everything else sorts them.
+    The quantile function is the generalised inverse of the step CDF: constant, equal to the i-th smallest value, on
+    (i/N, (i+1)/N].
+    """
+
+    values: Tensor
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The shape of `mean()`."""
+        return self.values.shape[:-1]
+
+    @property
+    def reference(self) -> Tensor:
+        """The values."""
+        return self.values
+
+    def mean(self) -> Tensor:
+        """The average of the values (Dabney et al. 2018, Algorithm 1)."""
+        return self.values.mean(-1)
+
+    def variance(self) -> Tensor:
+        """The population variance of the values."""
+        return atomic_variance(equal_masses(self.values), self.values)
+
+    def _quantile(self, tau: Tensor) -> Tensor:
+        return atomic_quantile(equal_masses(self.values), self.values, tau)
+
+    def _cdf(self, y: Tensor) -> Tensor:
+        return atomic_cdf(equal_masses(self.values), self.values, y)
+
+    def _cvar(self, alpha: Tensor) -> Tensor:
+        return atomic_cvar(equal_masses(self.values), self.values, alpha)
+
+    def select(self, action: Tensor | int) -> QuantileLaw:
+        """The laws of the chosen actions."""
+        return QuantileLaw(select_rows(self.values, action, event_dims=1))
+
+    def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> QuantileLaw:
+        """The moved atoms reward + discount · value."""
+        return QuantileLaw(bootstrap_atoms(self.values, reward, discount))
+
+
+@final
+class QuantileHead(Head):
+    """N linear outputs an action."""
+
+    def __init__(self, features: int, actions: int, quantiles: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features, actions * quantiles)
+        self.actions = actions
+
+    def forward(self, features: Tensor) -> QuantileLaw:
+        """The quantile laws of all actions; shape (..., F) → batch shape (..., A)."""
+        return QuantileLaw(self.linear(features).unflatten(-1, (self.actions, -1)))
+
+
+@final
+@dataclass(frozen=True)
+class QRDQN(Method):
+    """Quantile-regression Q-learning (Dabney et al. 2018, Algorithm 1)."""
+
+    name: ClassVar[str] = "qr-dqn"
+
+    quantiles: int = 200  # Dabney et al. 2018, Section 5 (Atari): N = 200
+    huber_threshold: float = 1.0  # Dabney et al. 2018, QR-DQN-1: κ = 1; 0 is the pinball loss of QR-DQN-0
+
+    def head(self, features: int, actions: int) -> QuantileHead:
+        """A linear head of `quantiles` values an action."""
+        return QuantileHead(features, actions, self.quantiles)
+
+    def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
+        """Quantile Huber loss, summed over predicted and averaged over target quantiles; shape (...).
+
+        A target that is no quantile law is taken at its midpoint quantiles.
+        """
+        assert isinstance(predicted, QuantileLaw)
+        levels = midpoints(predicted.values.shape[-1], predicted.values)
+        values = target.values if isinstance(target, QuantileLaw) else target.quantile(levels)
+        return quantile_huber(predicted.values, levels, values, self.huber_threshold)

@@ -1,0 +1,35 @@
+"""Points of the base noise N(0, 1) at which a flow is evaluated."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.numerics.normal import normal_quantile
+
+RULES = ("midpoint", "random")
+
+
+def base_points(
+    n: int, rule: str = "midpoint", *, like: Tensor, generator: torch.Generator | None = None
+) -> Tensor:
+    """`n` sorted base points: zₖ = Φ⁻¹((k + ½)/n), free of noise, or sorted draws as in the paper.
+
+    Sorted base points give sorted returns, because a flow increases.
+    """
+    if n < 1:
+        raise NfdrlError(f"the number of base points must be at least 1, got {n}")
+    if rule == "midpoint":
+        return _midpoints(n, like.dtype, like.device)
+    if rule == "random":
+        return torch.randn(n, generator=generator, dtype=like.dtype, device=like.device).sort().values
+    raise unknown_name("base-point rule", rule, RULES)
+
+
+@lru_cache(maxsize=64)
+def _midpoints(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    levels = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    return normal_quantile(levels).to(dtype=dtype, device=device)

@@ -1,0 +1,125 @@
+"""One-dimensional increasing flows that compose (eq:NF_general), with inverse and log-derivative."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nfdrl.numerics.mixture import mixture_cdf, mixture_inverse, mixture_log_derivative
+from nfdrl.numerics.normal import log_phi, normal_quantile
+
+
+class Flow(ABC):
+    """A strictly increasing, differentiable map of the line into the line; points are (..., K)."""
+
+    @abstractmethod
+    def forward(self, z: Tensor) -> Tensor:
+        """The image of `z`."""
+
+    @abstractmethod
+    def inverse(self, y: Tensor) -> Tensor:
+        """The point whose image is `y`."""
+
+    @abstractmethod
+    def log_derivative(self, z: Tensor) -> Tensor:
+        """The logarithm of the derivative at `z`."""
+
+
+@dataclass(frozen=True)
+class MixtureCDF(Flow):
+    """F(z) = Σ wᵢ Φ((z − μᵢ)/σᵢ), onto (0, 1); parameters (..., n)."""
+
+    weights: Tensor
+    locations: Tensor
+    scales: Tensor
+
+    def forward(self, z: Tensor) -> Tensor:
+        """F(z)."""
+        return mixture_cdf(z, self.weights, self.locations, self.scales)
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """F⁻¹(y) by safeguarded Newton."""
+        return mixture_inverse(y, self.weights, self.locations, self.scales)
+
+    def log_derivative(self, z: Tensor) -> Tensor:
+        """log F′(z)."""
+        return mixture_log_derivative(z, self.weights, self.locations, self.scales)
+
+
+@dataclass(frozen=True)
+class Affine(Flow):
+    """z ↦ shift + scale · z with scale > 0; parameters (...).
+
+    The rescaling f (shift −G, scale 2G) and the bootstrap g (shift r, scale γ) are both of this form.
+    """
+
+    shift: Tensor
+    scale: Tensor
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Shift + scale · z."""
+        return self.shift.unsqueeze(-1) + self.scale.unsqueeze(-1) * z
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """(y − shift) / scale."""
+        return (y - self.shift.unsqueeze(-1)) / self.scale.unsqueeze(-1)
+
+    def log_derivative(self, z: Tensor) -> Tensor:
+        """Log scale, the same everywhere."""
+        return self.scale.log().unsqueeze(-1).expand(torch.broadcast_shapes(self.scale.shape + (1,), z.shape))
+
+
+@dataclass(frozen=True)
+class Probit(Flow):
+    """u ↦ Φ⁻¹(u): carries (0, 1) back to the line between two CDF flows."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Φ⁻¹(z)."""
+        return normal_quantile(z)
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """Φ(y)."""
+        return torch.special.ndtr(y)
+
+    def log_derivative(self, z: Tensor) -> Tensor:
+        """−log φ(Φ⁻¹(z))."""
+        return -log_phi(normal_quantile(z))
+
+
+@dataclass(frozen=True)
+class Chain(Flow):
+    """Flows applied one after another; log-derivatives add up (eq:NF_general)."""
+
+    flows: tuple[Flow, ...]
+
+    def forward(self, z: Tensor) -> Tensor:
+        """The image of `z` under all flows in turn."""
+        for flow in self.flows:
+            z = flow.forward(z)
+        return z
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """The inverses in reverse order."""
+        for flow in reversed(self.flows):
+            y = flow.inverse(y)
+        return y
+
+    def log_derivative(self, z: Tensor) -> Tensor:
+        """Σ log-derivatives, each at the point that reaches its flow."""
+        total = torch.zeros((), dtype=z.dtype, device=z.device)
+        for flow in self.flows:
+            total = total + flow.log_derivative(z)
+            z = flow.forward(z)
+        return total
+
+    def then(self, flow: Flow) -> Chain:
+        """This chain followed by one more flow."""
+        return Chain((*self.flows, flow))
+
+
+def pushforward_log_prob(flow: Flow, z: Tensor) -> Tensor:
+    """Log-density at the image of `z` of standard normal noise sent through `flow` (eq:change_variable)."""
+    return log_phi(z) - flow.log_derivative(z)

@@ -1,0 +1,138 @@
+"""The Gaussian-mixture CDF F, its logarithms, and its inverse.
+
+Shapes throughout: points (..., K), mixture parameters (..., n) → (..., K).
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nfdrl.numerics.normal import SQRT_HALF, log_phi, normal_cdf, normal_quantile, phi
+
+MAX_NEWTON_STEPS = 200
+
+
+def _standardise(z: Tensor, locations: Tensor, scales: Tensor) -> Tensor:
+    # Components stand before the points: (..., n, K) keeps the long axis contiguous.
+    return (z.unsqueeze(-2) - locations.unsqueeze(-1)) / scales.unsqueeze(-1)
+
+
+def _log_weights(weights: Tensor) -> Tensor:
+    return weights.clamp_min(torch.finfo(weights.dtype).tiny).log().unsqueeze(-1)
+
+
+def mixture_cdf(z: Tensor, weights: Tensor, locations: Tensor, scales: Tensor) -> Tensor:
+    """F(z) = Σ wᵢ Φ((z − μᵢ)/σᵢ)   (section CDF)."""
+    return cast(Tensor, _MixtureCdf.apply(z, weights, locations, scales))  # type: ignore[no-untyped-call]
+
+
+class _MixtureCdf(torch.autograd.Function):
+    """Its own backward: this is the hot path of every update, and autograd's would take three times as many passes."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, weights: Tensor, locations: Tensor, scales: Tensor) -> Tensor:
+        standard = _standardise(z, locations, scales)
+        component = normal_cdf(standard)
+        ctx.save_for_backward(standard, component, weights, scales)
+        ctx.z_shape = z.shape
+        return torch.matmul(weights.unsqueeze(-2), component).squeeze(-2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        # ∂F/∂wᵢ = Φᵢ,  ∂F/∂μᵢ = −(wᵢ/σᵢ)φᵢ,  ∂F/∂σᵢ = −(wᵢ/σᵢ)φᵢtᵢ,  ∂F/∂z = Σ (wᵢ/σᵢ)φᵢ,  tᵢ = (z − μᵢ)/σᵢ.
+        (grad,) = grad_outputs
+        standard, component, weights, scales = ctx.saved_tensors
+        column = grad.unsqueeze(-1)
+        density = phi(standard)
+        rate = weights / scales
+        to_weights = torch.matmul(component, column).squeeze(-1)
+        to_locations = -rate * torch.matmul(density, column).squeeze(-1)
+        to_scales = -rate * torch.matmul(density * standard, column).squeeze(-1)
+        to_z = None
+        if ctx.needs_input_grad[0]:
+            to_z = (grad * torch.matmul(rate.unsqueeze(-2), density).squeeze(-2)).sum_to_size(ctx.z_shape)
+        return to_z, *(part.sum_to_size(weights.shape) for part in (to_weights, to_locations, to_scales))
+
+
+def mixture_log_derivative(z: Tensor, weights: Tensor, locations: Tensor, scales: Tensor) -> Tensor:
+    """log F′(z) = log Σ (wᵢ/σᵢ) φ((z − μᵢ)/σᵢ)."""
+    log_terms = log_phi(_standardise(z, locations, scales)) - scales.log().unsqueeze(-1)
+    return torch.logsumexp(_log_weights(weights) + log_terms, -2)
+
+
+def mixture_log_tail(z: Tensor, weights: Tensor, locations: Tensor, scales: Tensor, upper: Tensor) -> Tensor:
+    """log F(z), or log(1 − F(z)) where `upper`: the logarithm of whichever tail is asked for."""
+    side = torch.where(upper, -1.0, 1.0).to(z.dtype).unsqueeze(-2)
+    tails = torch.special.log_ndtr(side * _standardise(z, locations, scales))
+    return torch.logsumexp(_log_weights(weights) + tails, -2)
+
+
+def mixture_inverse(u: Tensor, weights: Tensor, locations: Tensor, scales: Tensor) -> Tensor:
+    """z with F(z) = u for u in (0, 1); gradients by the implicit function theorem."""
+    info = torch.finfo(u.dtype)
+    u = u.clamp(info.tiny, 1 - info.eps / 2)
+    with torch.no_grad():
+        z = _solve(u, weights, locations, scales)
+    # dz = (dlog u − ∂log F/∂θ dθ) / (log F)′, in whichever tail keeps its precision. The value of the
+    # correction is zero. The floor keeps the gradient finite where F is flat to rounding.
+    upper = u > 0.5
+    log_target = torch.where(upper, torch.log1p(-u), u.log())
+    residual = mixture_log_tail(z, weights, locations, scales, upper) - log_target
+    with torch.no_grad():
+        slope = _log_tail_slope(z, weights, locations, scales, upper)
+        floor = 1e-10 if u.dtype == torch.float32 else 1e-30
+        slope = torch.where(upper, -1.0, 1.0).to(z.dtype) * slope.abs().clamp_min(floor)
+    return z - (residual - residual.detach()) / slope
+
+
+def _log_tail_slope(z: Tensor, weights: Tensor, locations: Tensor, scales: Tensor, upper: Tensor) -> Tensor:
+    log_slope = mixture_log_derivative(z, weights, locations, scales)
+    log_slope = log_slope - mixture_log_tail(z, weights, locations, scales, upper)
+    return torch.where(upper, -1.0, 1.0).to(z.dtype) * log_slope.exp()
+
+
+def _solve(u: Tensor, weights: Tensor, locations: Tensor, scales: Tensor) -> Tensor:
+    """Newton on the log-tail, kept inside a bracket by bisection.
+
+    A mixture's quantile lies between the smallest and the largest quantile of its components, so the first
+    bracket is exact and needs no search. A Newton step must stay inside and be at most half as long as the step
+    before it; otherwise the bracket is halved. So one of the two shrinks each time.
+    """
+    upper = u > 0.5
+    side = torch.where(upper, -1.0, 1.0).to(u.dtype)
+    target = torch.where(upper, 1 - u, u)
+    component_quantiles = locations.unsqueeze(-1) + scales.unsqueeze(-1) * normal_quantile(u).unsqueeze(-2)
+    low, high = component_quantiles.aminmax(dim=-2)
+    z, last = 0.5 * (low + high), high - low
+    resolution = 4 * torch.finfo(u.dtype).eps
+    for _ in range(MAX_NEWTON_STEPS):
+        tail, density = _tail_and_density(z, weights, locations, scales, side)
+        # Where F is flat, z is not determined to rounding: there the tail says when to stop.
+        done = ((tail - target).abs() <= resolution * target) | (high - low <= resolution * (1 + z.abs()))
+        if bool(done.all()):
+            break
+        too_high = side * (tail - target) > 0
+        low, high = torch.where(too_high, low, z), torch.where(too_high, z, high)
+        step = -side * tail * (tail / target).log() / density
+        newton = z + step
+        trusted = (newton > low) & (newton < high) & (step.abs() <= 0.5 * last.abs())  # false for NaN as well
+        following = torch.where(trusted, newton, 0.5 * (low + high))
+        last = following - z
+        z = torch.where(done, z, following)
+    return z
+
+
+def _tail_and_density(
+    z: Tensor, weights: Tensor, locations: Tensor, scales: Tensor, side: Tensor
+) -> tuple[Tensor, Tensor]:
+    """F(z) where side is +1, 1 − F(z) where it is −1, to full relative precision; and F′(z)."""
+    standard = _standardise(z, locations, scales)
+    tail = 0.5 * torch.erfc(standard * (-SQRT_HALF * side).unsqueeze(-2))
+    density = phi(standard) / scales.unsqueeze(-1)
+    row = weights.unsqueeze(-2)
+    return torch.matmul(row, tail).squeeze(-2), torch.matmul(row, density).squeeze(-2)
