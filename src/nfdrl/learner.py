@@ -54,6 +54,11 @@ class Learner:
             self.sync()
         return loss.detach()
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Change the rate of the next steps."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
     @torch.no_grad()
     def sync(self) -> None:
         """Copy the online weights into the target network."""

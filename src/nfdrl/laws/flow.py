@@ -317,4 +317,12 @@ class FlowMethod(Method):
         if self.terminal_std > 0:
             # A Dirac is what termination leaves; the paper draws it as N(r, σ) (section target).
             y = y + self.terminal_std * (target.bound == 0).to(y.dtype).unsqueeze(-1) * z
-        return compare(predicted.at(z), y, self.comparison)
+        return compare(predicted.at(z), y, self.comparison) * self._gain()
+
+    def _gain(self) -> float:
+        # D² falls with the square of the number of grid points. Σ Ω (w − v)² (Appendix E) has the same minimum and
+        # a size that does not depend on the grid, so that Adam's ε and gradient clipping see the same numbers.
+        if self.comparison.distance != "surrogate":
+            return 1.0
+        size = self.samples if self.comparison.support != "shared" else self.comparison.grid_size or self.samples
+        return float(size**1 if self.comparison.rooted else size**2)

@@ -1,0 +1,91 @@
+"""Temporal-difference learning of a fixed policy's return laws in a finite MDP, from sampled transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from nfdrl.envs.finite import FiniteMDP
+from nfdrl.errors import NfdrlError
+from nfdrl.laws.base import Law, Method
+from nfdrl.learner import Batch, Learner
+from nfdrl.networks import Network, table
+from nfdrl.training.schedules import Decay, decay
+
+CHUNK = 256  # batches drawn at once: the sampler is vectorised, a call of it is not free
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How long and how fast to learn."""
+
+    updates: int = 6_000
+    batch_size: int = 64
+    learning_rate: float = 1e-2
+    schedule: Decay = "linear"  # sampled targets never stop moving; the rate has to fall for the law to settle
+    target_every: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work."""
+        for name in ("updates", "batch_size", "target_every"):
+            if getattr(self, name) < 1:
+                raise NfdrlError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise NfdrlError(f"learning_rate must be positive, got {self.learning_rate}")
+
+
+def evaluate_policy(
+    mdp: FiniteMDP,
+    policy: ArrayLike,
+    method: Method,
+    settings: Evaluation,
+    *,
+    discount: float | None = None,
+    seed: int = 0,
+    track: Callable[[Iterable[int]], Iterable[int]] = iter,
+) -> Network:
+    """A table of laws learned by TD: each row of a batch is one live pair and one sampled outcome of it.
+
+    The next action is drawn from the policy, so nothing but transitions is ever seen.
+    """
+    rng = np.random.default_rng(seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # modules draw their first weights from the global generator
+        network = table(method, mdp.n_states, mdp.n_actions)
+    learner = Learner(method, network, settings.learning_rate, settings.target_every, generator)
+    batches = _sampled_batches(mdp, policy, settings.batch_size, mdp.resolve_discount(discount), rng)
+    for step in track(range(settings.updates)):
+        learner.set_learning_rate(settings.learning_rate * decay(settings.schedule, step / settings.updates))
+        learner.update(*next(batches))
+    return network
+
+
+@torch.no_grad()
+def learned_laws(network: Network, pairs: ArrayLike) -> Law:
+    """The laws of state-action pairs (P, 2); batch shape (P,)."""
+    state, action = torch.as_tensor(np.asarray(pairs), dtype=torch.long).unbind(-1)
+    return network(state).select(action)
+
+
+def _sampled_batches(
+    mdp: FiniteMDP, policy: ArrayLike, size: int, discount: float, rng: np.random.Generator
+) -> Iterator[tuple[Batch, torch.Tensor]]:
+    pairs = mdp.live_pairs()
+    cumulated = mdp.policy_matrix(policy).cumsum(-1)
+    while True:
+        state, action = pairs[rng.integers(len(pairs), size=(CHUNK, size))].transpose(2, 0, 1)
+        following, reward, terminated = mdp.sample(state.ravel(), action.ravel(), rng)
+        level = rng.random(following.size) * cumulated[following, -1]
+        next_action = (cumulated[following] <= level[:, None]).sum(-1).clip(max=mdp.n_actions - 1)
+        columns = (state, action, reward, discount * ~terminated, following, next_action)
+        tensors = [torch.from_numpy(np.ascontiguousarray(column).reshape(CHUNK, size)) for column in columns]
+        observation, acted, paid, kept, next_observation, chosen = tensors
+        dtype = torch.get_default_dtype()
+        paid, kept = paid.to(dtype), kept.to(dtype)
+        for k in range(CHUNK):
+            yield Batch(observation[k], acted[k], paid[k], kept[k], next_observation[k]), chosen[k]
