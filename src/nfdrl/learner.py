@@ -3,56 +3,112 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from nfdrl.bellman import bellman_target
-from nfdrl.laws.base import Method
+from nfdrl.errors import NfdrlError
+from nfdrl.laws.base import Law, Method
 from nfdrl.networks import Network
+from nfdrl.replay import Batch
+
+Risk = Callable[[Law], Tensor]
+
+
+def mean_value(law: Law) -> Tensor:
+    """The value of an action is its expected return."""
+    return law.mean()
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Sampled transitions, one a row; `discount` is 0 where the episode terminated."""
+class Optimisation:
+    """How weights move."""
 
-    observation: Tensor
-    action: Tensor
-    reward: Tensor
-    discount: Tensor
-    next_observation: Tensor
+    learning_rate: float = 1e-3  # ours
+    adam_eps: float = 1e-8  # Kingma and Ba 2015, Algorithm 1
+    max_grad_norm: float | None = None  # no clipping
+    target_every: int = 1  # updates between two moves of the target network
+    target_tau: float = 1.0  # share of the online weights in such a move: 1 is a copy
+    double_q: bool = False  # van Hasselt et al. 2016: the online network chooses the next action
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work."""
+        for name in ("learning_rate", "adam_eps"):
+            if not getattr(self, name) > 0:
+                raise NfdrlError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+            raise NfdrlError(f"max_grad_norm must be positive or None, got {self.max_grad_norm}")
+        if self.target_every < 1:
+            raise NfdrlError(f"target_every must be at least 1, got {self.target_every}")
+        if not 0 < self.target_tau <= 1:
+            raise NfdrlError(f"target_tau must lie in (0, 1], got {self.target_tau}")
 
 
 class Learner:
-    """An online network, its target copy and an optimiser."""
+    """An online network, its target copy and the optimisers."""
 
     def __init__(
         self,
         method: Method,
         network: Network,
-        learning_rate: float,
-        target_every: int = 1,
+        settings: Optimisation,
+        *,
+        risk: Risk = mean_value,
         generator: torch.Generator | None = None,
     ) -> None:
-        self.method, self.online, self.generator = method, network, generator
+        self.method, self.online, self.settings = method, network, settings
+        self.risk, self.generator = risk, generator
         self.target = copy.deepcopy(network).requires_grad_(False)
-        self.optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
-        self.target_every = target_every
+        self._online_weights, self._target_weights = list(network.parameters()), list(self.target.parameters())
+        self._special = [_special_optimiser(group) for group in method.parameter_groups(network.head)]
+        apart = {id(p) for optimiser, _ in self._special for p in optimiser.param_groups[0]["params"]}
+        self._weights = [p for p in self._online_weights if id(p) not in apart]
+        self.optimizer = torch.optim.Adam(
+            self._weights, lr=settings.learning_rate, eps=settings.adam_eps, fused=True
+        )
         self.updates = 0
 
-    def update(self, batch: Batch, next_action: Tensor) -> Tensor:
-        """One step on one batch; the mean loss, before the step."""
-        target = bellman_target(self.target, batch.next_observation, next_action, batch.reward, batch.discount)
+    def update(self, batch: Batch, next_action: Tensor | None = None) -> Tensor:
+        """One step on one batch; the mean loss, before the step.
+
+        Without `next_action` the next action is greedy in the risk functional.
+        """
+        target = self._bellman_target(batch, next_action)
         predicted = self.online(batch.observation).select(batch.action)
         loss = self.method.loss(predicted, target, self.generator).mean()
-        self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
+        self._step()
         self.updates += 1
-        if self.updates % self.target_every == 0:
+        if self.updates % self.settings.target_every == 0:
             self.sync()
         return loss.detach()
+
+    @torch.no_grad()
+    def _bellman_target(self, batch: Batch, next_action: Tensor | None) -> Law:
+        law = self.target(batch.next_observation)
+        if next_action is None:
+            chooser = self.online(batch.next_observation) if self.settings.double_q else law
+            next_action = self.risk(chooser).argmax(-1)
+        return law.select(next_action).bootstrap(batch.reward, batch.discount)
+
+    def _step(self) -> None:
+        if self.settings.max_grad_norm is not None:
+            clip_gradients(self._weights, self.settings.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        for optimiser, max_norm in self._special:
+            if max_norm is not None:
+                clip_gradients(optimiser.param_groups[0]["params"], max_norm)
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next step."""
+        return float(self.optimizer.param_groups[0]["lr"])
 
     def set_learning_rate(self, rate: float) -> None:
         """Change the rate of the next steps."""
@@ -61,6 +117,25 @@ class Learner:
 
     @torch.no_grad()
     def sync(self) -> None:
-        """Copy the online weights into the target network."""
-        online, target = list(self.online.parameters()), list(self.target.parameters())
-        torch._foreach_copy_(target, online)
+        """Move the target network to the online one, the whole way or a share τ of it."""
+        tau = self.settings.target_tau
+        if tau == 1:
+            torch._foreach_copy_(self._target_weights, self._online_weights)
+        else:
+            torch._foreach_lerp_(self._target_weights, self._online_weights, tau)
+
+
+@torch.no_grad()
+def clip_gradients(parameters: list[Tensor] | list[torch.nn.Parameter], max_norm: float) -> None:
+    """Scale all gradients down so that their joint norm is at most `max_norm`, without asking for its value."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
+
+
+def _special_optimiser(group: dict[str, Any]) -> tuple[torch.optim.Optimizer, float | None]:
+    """The optimiser a method asks for, and the norm its gradient is clipped to."""
+    settings = {key: value for key, value in group.items() if key not in ("params", "optimizer", "max_grad_norm")}
+    if group["optimizer"] != "rmsprop":
+        raise NfdrlError(f"a parameter group asks for optimiser {group['optimizer']!r}; known: rmsprop")
+    return torch.optim.RMSprop(group["params"], foreach=True, **settings), group.get("max_grad_norm")

@@ -1,25 +1,139 @@
-"""Torsos, and the network that puts a head on one."""
+"""Torsos, the choice of one for an observation space, and the network that puts a head on one."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
+import gymnasium
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import Head, Law, Method
+
+NATURE_LEAST_SIDE = 36  # the three convolutions of Mnih et al. 2015 leave nothing of a smaller image
+
+
+@dataclass(frozen=True)
+class TorsoSizes:
+    """Widths of the fully connected layers."""
+
+    mlp: tuple[int, ...] = (128, 128)  # ours: two layers, wide enough for classic control, narrow enough for a CPU
+    image: tuple[int, ...] = (512,)  # Mnih et al. 2015, Methods
+    small_image: tuple[int, ...] = (128,)  # Young and Tian 2019 (MinAtar), Section 3
+
+    def __post_init__(self) -> None:
+        """Refuse layers without units."""
+        for name in ("mlp", "image", "small_image"):
+            widths = getattr(self, name)
+            if any(width < 1 for width in widths):
+                raise NfdrlError(f"widths of {name} layers must be at least 1, got {widths}")
 
 
 class OneHot(nn.Module):
     """A finite state as a one-hot row: a linear head on it is a table."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, start: int = 0) -> None:
         super().__init__()
         self.features = n
+        self.start = start
 
     def forward(self, state: Tensor) -> Tensor:
         """Integers (...) to rows (..., n)."""
-        return cast(Tensor, nn.functional.one_hot(state.long(), self.features)).to(torch.get_default_dtype())
+        index = state.long() - self.start
+        return cast(Tensor, nn.functional.one_hot(index, self.features)).to(torch.get_default_dtype())
+
+
+class MultiOneHot(nn.Module):
+    """Several finite coordinates, each as a one-hot row, side by side, then fully connected layers."""
+
+    def __init__(self, sizes: Sequence[int], starts: Sequence[int], widths: Sequence[int]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(OneHot(n, start) for n, start in zip(sizes, starts, strict=True))
+        self.layers = MLP(sum(sizes), widths)
+        self.features = self.layers.features
+
+    def forward(self, state: Tensor) -> Tensor:
+        """Integers (B, ...) to features (B, F)."""
+        columns = state.flatten(1).unbind(-1)
+        rows = [part(column) for part, column in zip(self.parts, columns, strict=True)]
+        return cast(Tensor, self.layers(torch.cat(rows, -1)))
+
+
+class MLP(nn.Module):
+    """Fully connected layers with ReLU on the flattened observation."""
+
+    def __init__(self, inputs: int, widths: Sequence[int]) -> None:
+        super().__init__()
+        self.layers = _fully_connected(inputs, widths)
+        self.features = widths[-1] if widths else inputs
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Numbers (B, ...) to features (B, F)."""
+        if observation.ndim != 2:
+            observation = observation.flatten(1)
+        if not observation.is_floating_point():
+            observation = observation.to(torch.get_default_dtype())
+        return cast(Tensor, self.layers(observation))
+
+
+class ImageTorso(nn.Module):
+    """Convolutions, then fully connected layers, on images of either channel order.
+
+    Channels-last observations are permuted, not copied: the result already has PyTorch's `channels_last` strides,
+    which its convolutions want.
+    """
+
+    def __init__(
+        self, convolutions: nn.Sequential, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool
+    ) -> None:
+        super().__init__()
+        self.channels_first, self.scale = channels_first, scale
+        self.convolutions = convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        with torch.no_grad():
+            flat = self._convolve(torch.zeros(1, *shape)).shape[1]
+        self.layers = _fully_connected(flat, widths)
+        self.features = widths[-1] if widths else flat
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Images (B, H, W, C) or (B, C, H, W) to features (B, F)."""
+        return cast(Tensor, self.layers(self._convolve(image)))
+
+    def _convolve(self, image: Tensor) -> Tensor:
+        if not self.channels_first:
+            image = image.permute(0, 3, 1, 2)
+        # A product after the conversion is ten times as fast as a division of integers.
+        x = image.float().mul_(1 / 255) if self.scale else image.to(torch.get_default_dtype())
+        if self.channels_first:
+            x = x.contiguous(memory_format=torch.channels_last)
+        return cast(Tensor, self.convolutions(x)).flatten(1)
+
+
+class NatureCNN(ImageTorso):
+    """The torso of Mnih et al. 2015 for 84 × 84 × 4, and for other images of at least 36 × 36."""
+
+    def __init__(self, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool = True) -> None:
+        channels = shape[0] if channels_first else shape[-1]
+        convolutions = nn.Sequential(
+            *(nn.Conv2d(channels, 32, 8, stride=4), nn.ReLU()),
+            *(nn.Conv2d(32, 64, 4, stride=2), nn.ReLU()),
+            *(nn.Conv2d(64, 64, 3), nn.ReLU()),
+        )
+        super().__init__(convolutions, shape, widths, channels_first, scale)
+
+
+class SmallCNN(ImageTorso):
+    """The torso of Young and Tian 2019 for MinAtar's 10 × 10 × C, and for other images of at least 3 × 3."""
+
+    def __init__(self, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool = False) -> None:
+        channels = shape[0] if channels_first else shape[-1]
+        super().__init__(
+            nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU()), shape, widths, channels_first, scale
+        )
 
 
 class Network(nn.Module):
@@ -41,3 +155,69 @@ class Network(nn.Module):
 def table(method: Method, states: int, actions: int) -> Network:
     """One independent law for each state-action pair of a finite MDP."""
     return Network(OneHot(states), method.head(states, actions))
+
+
+def network_for(
+    method: Method, space: gymnasium.Space[object], actions: int, sizes: TorsoSizes, seed: int
+) -> Network:
+    """A torso that suits the observation space under the method's head; the same seed gives the same weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # modules draw their first weights from the global generator
+        torso = torso_for(space, sizes)
+        return Network(torso, method.head(cast(int, torso.features), actions))
+
+
+def torso_for(space: gymnasium.Space[object], sizes: TorsoSizes | None = None) -> nn.Module:
+    """The torso that suits an observation space; its `features` attribute says how wide it is.
+
+    >>> type(torso_for(gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8))).__name__
+    'NatureCNN'
+    """
+    sizes = TorsoSizes() if sizes is None else sizes
+    spaces = gymnasium.spaces
+    if isinstance(space, spaces.Discrete):
+        return OneHot(int(space.n), int(space.start))
+    if isinstance(space, spaces.MultiDiscrete):
+        counts, starts = space.nvec.ravel().tolist(), np.asarray(space.start).ravel().tolist()
+        return MultiOneHot(counts, starts, sizes.mlp)
+    if isinstance(space, spaces.MultiBinary):
+        return MLP(math.prod(space.shape), sizes.mlp)
+    if isinstance(space, spaces.Box):
+        return _image_torso(space, sizes) if is_image(space) else MLP(math.prod(space.shape), sizes.mlp)
+    raise NfdrlError(
+        f"no torso for observations of type {type(space).__name__}: "
+        "wrap the environment in gymnasium.wrappers.FlattenObservation"
+    )
+
+
+def is_image(space: gymnasium.spaces.Box) -> bool:
+    """Whether a box holds images: three axes, of which the two longest are at least 3 long."""
+    return len(space.shape) == 3 and sorted(space.shape)[1] >= 3
+
+
+def channels_come_first(shape: Sequence[int]) -> bool:
+    """Whether (C, H, W): of the first and the last axis the shorter one has the channels; last where equal.
+
+    >>> channels_come_first((4, 84, 84)), channels_come_first((10, 10, 6))
+    (True, False)
+    """
+    return shape[0] < shape[-1]
+
+
+def _image_torso(space: gymnasium.spaces.Box, sizes: TorsoSizes) -> nn.Module:
+    shape, first = space.shape, channels_come_first(space.shape)
+    sides = shape[1:] if first else shape[:-1]
+    scale = space.dtype == np.uint8
+    if min(sides) >= NATURE_LEAST_SIDE:
+        return NatureCNN(shape, sizes.image, first, scale)
+    if min(sides) >= 3:
+        return SmallCNN(shape, sizes.small_image, first, scale)
+    return MLP(math.prod(shape), sizes.mlp)
+
+
+def _fully_connected(inputs: int, widths: Sequence[int]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for width in widths:
+        layers += [nn.Linear(inputs, width), nn.ReLU()]
+        inputs = width
+    return nn.Sequential(*layers)

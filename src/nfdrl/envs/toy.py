@@ -29,15 +29,15 @@ def mdp1(r1: float = -0.8, r2: float = 0.3) -> FiniteMDP:
     )
 
 
-def mdp2(r1: float = 0.8, r2: float = 0.3) -> FiniteMDP:
-    """s1 ends in s2 or s3, each with probability ½, and pays `r1` or `r2` (fig:bimodal: 0.8 and 0.3)."""
+def mdp2(r1: float = 0.8, r2: float = 0.3, p: float = 0.5) -> FiniteMDP:
+    """s1 ends in s2 with probability `p`, in s3 otherwise, and pays `r1` or `r2` (fig:bimodal: 0.8 and 0.3, ½)."""
     return FiniteMDP(
         name="mdp2",
         n_states=3,
         n_actions=1,
         state=[0, 0],
         action=[0, 0],
-        probability=[0.5, 0.5],
+        probability=[p, 1 - p],
         next_state=[1, 2],
         reward=[r1, r2],
         terminated=[True, True],

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from nfdrl.errors import unknown_name
 from nfdrl.laws.base import Law, Method
+from nfdrl.laws.categorical import C51
+from nfdrl.laws.dirac import DQN
+from nfdrl.laws.expectile import ERDQN
 from nfdrl.laws.flow import FlowMethod
+from nfdrl.laws.fraction import FQF
+from nfdrl.laws.implicit import IQN
+from nfdrl.laws.monotone import UMDQN
+from nfdrl.laws.quantile import QRDQN
 from nfdrl.losses.cramer import Comparison
 
 METHODS: dict[str, Method] = {
+    "dqn": DQN(),
+    "c51": C51(),
+    "qr-dqn": QRDQN(),
+    "iqn": IQN(),
+    "fqf": FQF(),
+    "er-dqn": ERDQN(),
+    "umdqn": UMDQN(),
     "nfdrl-s": FlowMethod(Comparison(distance="surrogate")),
     "nfdrl-e": FlowMethod(Comparison(distance="exact")),
 }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing_extensions import Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from nfdrl.errors import NfdrlError, check_open_unit
 
@@ -138,6 +139,10 @@ class Method(ABC):
     @abstractmethod
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
         """One number for each batch row; gradients flow into `predicted` only."""
+
+    def parameter_groups(self, head: Head) -> list[dict[str, Any]]:  # noqa: ARG002
+        """Parameters that need another optimiser than the learner's; each group has "params" and its settings."""
+        return []
 
 
 def select_rows(value: Tensor, action: Tensor | int, event_dims: int) -> Tensor:

@@ -324,5 +324,6 @@ class FlowMethod(Method):
         # a size that does not depend on the grid, so that Adam's ε and gradient clipping see the same numbers.
         if self.comparison.distance != "surrogate":
             return 1.0
-        size = self.samples if self.comparison.support != "shared" else self.comparison.grid_size or self.samples
-        return float(size**1 if self.comparison.rooted else size**2)
+        on_grid = self.comparison.support == "shared"
+        size = self.comparison.points(self.samples) if on_grid else self.samples
+        return float(size if self.comparison.rooted else size**2)

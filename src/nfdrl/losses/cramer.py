@@ -13,38 +13,57 @@ import torch
 from torch import Tensor
 
 from nfdrl.errors import NfdrlError, unknown_name
-from nfdrl.numerics.kde import Grid, interpolate, smoothed_masses
+from nfdrl.numerics.kde import KERNELS, Grid, Kernel, interpolate, smoothed_masses
 from nfdrl.numerics.spread import pairwise_gap_sum, uniform_gap_sum
 
 Distance = Literal["exact", "surrogate", "l2"]
 Support = Literal["shared", "interpolated", "samples"]
 DISTANCES: tuple[Distance, ...] = ("exact", "surrogate", "l2")
-LEAST_MASS = 1e-5
-
 SUPPORTS: tuple[Support, ...] = ("shared", "interpolated", "samples")
+LEAST_MASS = 1e-5
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Which distance between two sets of returns, and how it smooths them."""
+    """Which distance between two sets of returns, and how it smooths them.
+
+    The bandwidth of a row is the larger of `bandwidth`, which is absolute, and `relative_bandwidth` times the joint
+    range of both laws. The relative part suits any scale of rewards, and narrows by itself as the laws approach.
+    """
 
     distance: Distance = "surrogate"
-    support: Support = "shared"  # Algorithm 1 on the grid itself; learns best
-    bandwidth: float = 0.05  # paper, table of hyper-parameters (absolute there)
-    relative: bool = False  # bandwidth as a fraction of the joint range of both laws
-    grid_size: int | None = None  # as many as samples, as in the paper; "samples" uses eight times as many
-    rooted: bool = False  # eq:loss as printed; biased on sampled transitions
+    support: Support = "shared"  # Algorithm 1 on the grid itself; the other two collapse on sampled targets
+    kernel: Kernel = "two-scale"  # as far-sighted as the Gaussian and five times as sharp; paper: "gaussian"
+    bandwidth: float = 0.0  # paper, table of hyper-parameters: 0.05
+    relative_bandwidth: float = 0.05  # half and twice as much learn as well; paper: 0
+    grid_size: int | None = None  # twice as many as samples ("samples" support: eight times); paper: as many
+    rooted: bool = False  # eq:loss as printed takes the root, which is biased on sampled transitions
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
-        if self.distance not in DISTANCES:
-            raise unknown_name("distance", self.distance, DISTANCES)
-        if self.support not in SUPPORTS:
-            raise unknown_name("support", self.support, SUPPORTS)
-        if not self.bandwidth > 0:
-            raise NfdrlError(f"bandwidth must be positive, got {self.bandwidth}")
+        for kind, value, known in (
+            ("distance", self.distance, DISTANCES),
+            ("support", self.support, SUPPORTS),
+            ("kernel", self.kernel, KERNELS),
+        ):
+            if value not in known:
+                raise unknown_name(kind, value, known)
+        if not (self.bandwidth >= 0 and self.relative_bandwidth >= 0 and self.bandwidth + self.relative_bandwidth > 0):
+            raise NfdrlError(
+                "bandwidth and relative_bandwidth must be non-negative and one of them positive, "
+                f"got {self.bandwidth} and {self.relative_bandwidth}"
+            )
         if self.grid_size is not None and self.grid_size < 4:
             raise NfdrlError(f"grid_size must be at least 4, got {self.grid_size}")
+
+    def points(self, samples: int) -> int:
+        """The number of grid points for laws given by so many samples."""
+        return self.grid_size or samples * (8 if self.support == "samples" else 2)
+
+    def width(self, low: Tensor, high: Tensor) -> Tensor:
+        """The bandwidth of each row, for laws that jointly cover [low, high]; never under rounding."""
+        rounding = torch.finfo(low.dtype).eps * (1 + torch.maximum(low.abs(), high.abs()))
+        return torch.maximum((self.relative_bandwidth * (high - low)).clamp_min(self.bandwidth), rounding)
 
 
 def compare(predicted: Tensor, target: Tensor, how: Comparison) -> Tensor:
@@ -55,20 +74,17 @@ def compare(predicted: Tensor, target: Tensor, how: Comparison) -> Tensor:
     if how.distance == "exact":
         return _root(cramer_exact(predicted, target), how.rooted)
     low, high = joint_range(predicted, target)
-    width = torch.full_like(low, how.bandwidth) if not how.relative else how.bandwidth * (high - low)
-    width = width.clamp_min(torch.finfo(width.dtype).eps * (1 + torch.maximum(low.abs(), high.abs())))
-    fine = 8 if how.distance == "surrogate" and how.support == "samples" else 1
-    size = how.grid_size or fine * max(predicted.shape[-1], target.shape[-1])
+    width = how.width(low, high)
+    size = how.points(max(predicted.shape[-1], target.shape[-1]))
     grid = Grid.covering(low, high, width, size)
-    masses = (smoothed_masses(predicted, width, grid), smoothed_masses(target, width, grid))
+    w, v = (smoothed_masses(samples, width, grid, how.kernel) for samples in (predicted, target))
     if how.distance == "l2":
-        return _root(((masses[0] - masses[1]).square().sum(-1)) / grid.step, how.rooted)
+        return _root((w - v).square().sum(-1) / grid.step, how.rooted)
     if how.support == "shared":
         omega = uniform_gap_sum(size, grid.step)
-        return _root((omega * (masses[0] - masses[1]).square()).sum(-1) / size**2, how.rooted)
-    on_predicted = surrogate_at(predicted, masses, grid)
-    on_target = surrogate_at(target, masses, grid)
-    return _root(on_predicted, how.rooted) + _root(on_target, how.rooted)
+        return _root((omega * (w - v).square()).sum(-1) / size**2, how.rooted)
+    parts = (surrogate_at(points, (w, v), grid) for points in (predicted, target))
+    return sum((_root(part, how.rooted) for part in parts), torch.zeros_like(low))
 
 
 def cramer_exact(predicted: Tensor, target: Tensor) -> Tensor:

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike
 from nfdrl.envs.finite import FiniteMDP
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import Law, Method
-from nfdrl.learner import Batch, Learner
+from nfdrl.learner import Learner, Optimisation
 from nfdrl.networks import Network, table
+from nfdrl.replay import Batch
 from nfdrl.training.schedules import Decay, decay
 
 CHUNK = 256  # batches drawn at once: the sampler is vectorised, a call of it is not free
@@ -38,6 +39,20 @@ class Evaluation:
             raise NfdrlError(f"learning_rate must be positive, got {self.learning_rate}")
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """What policy evaluation learned, and the loss of every update."""
+
+    network: Network
+    losses: torch.Tensor
+
+    @torch.no_grad()
+    def laws(self, pairs: ArrayLike) -> Law:
+        """The laws of state-action pairs (P, 2); batch shape (P,)."""
+        state, action = torch.as_tensor(np.asarray(pairs), dtype=torch.long).unbind(-1)
+        return self.network(state).select(action)
+
+
 def evaluate_policy(
     mdp: FiniteMDP,
     policy: ArrayLike,
@@ -47,7 +62,7 @@ def evaluate_policy(
     discount: float | None = None,
     seed: int = 0,
     track: Callable[[Iterable[int]], Iterable[int]] = iter,
-) -> Network:
+) -> Evaluated:
     """A table of laws learned by TD: each row of a batch is one live pair and one sampled outcome of it.
 
     The next action is drawn from the policy, so nothing but transitions is ever seen.
@@ -57,19 +72,14 @@ def evaluate_policy(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # modules draw their first weights from the global generator
         network = table(method, mdp.n_states, mdp.n_actions)
-    learner = Learner(method, network, settings.learning_rate, settings.target_every, generator)
+    optimisation = Optimisation(settings.learning_rate, target_every=settings.target_every)
+    learner = Learner(method, network, optimisation, generator=generator)
     batches = _sampled_batches(mdp, policy, settings.batch_size, mdp.resolve_discount(discount), rng)
+    losses = []
     for step in track(range(settings.updates)):
         learner.set_learning_rate(settings.learning_rate * decay(settings.schedule, step / settings.updates))
-        learner.update(*next(batches))
-    return network
-
-
-@torch.no_grad()
-def learned_laws(network: Network, pairs: ArrayLike) -> Law:
-    """The laws of state-action pairs (P, 2); batch shape (P,)."""
-    state, action = torch.as_tensor(np.asarray(pairs), dtype=torch.long).unbind(-1)
-    return network(state).select(action)
+        losses.append(learner.update(*next(batches)))
+    return Evaluated(network, torch.stack(losses))
 
 
 def _sampled_batches(

@@ -1,0 +1,41 @@
+# Two commands set up everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock
+OUT ?= demo
+SEEDS := 0 1 2
+
+.PHONY: demo test check format results clean
+
+demo: $(VENV)/.installed  ## learn the return laws of FrozenLake, compare them with the exact ones, draw both
+	$(BIN)/nfdrl paper frozenlake --seed 0 --out $(OUT)
+
+test: $(VENV)/.installed-test  ## the whole test suite, on both cores
+	$(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.installed-test  ## lint, format, types, direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+results: $(VENV)/.installed-test  ## everything under results/ that the documentation quotes (about an hour)
+	for seed in $(SEEDS); do $(BIN)/nfdrl paper all --seed $$seed --out results/paper/seed-$$seed || exit 1; done
+	$(BIN)/nfdrl bench losses --out results/bench/losses
+
+$(VENV)/.installed: pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(PIP) --editable ".[test,dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo out .pytest_cache .mypy_cache .ruff_cache .hypothesis

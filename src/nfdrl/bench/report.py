@@ -1,0 +1,125 @@
+"""What every benchmark hands over: rows, a summary, the machine they were measured on; as JSON and as a table."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+
+class Row(TypedDict):
+    """One measurement: what was run, at which size, and what it cost. None where it was not run; `note` says why."""
+
+    what: str
+    size: int
+    batch: int
+    seconds: float | None
+    bytes: int | None
+    ratio: float | None
+    note: str
+
+
+def growth_exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """The p of cost ≈ c·sizeᵖ, by least squares on logarithms.
+
+    >>> round(growth_exponent([10, 100, 1000], [3e2, 3e4, 3e6]), 6)
+    2.0
+    """
+    x, y = [math.log(size) for size in sizes], [math.log(cost) for cost in costs]
+    x_mean, y_mean = sum(x) / len(x), sum(y) / len(y)
+    covariance = sum((a - x_mean) * (b - y_mean) for a, b in zip(x, y, strict=True))
+    return covariance / sum((a - x_mean) ** 2 for a in x)
+
+
+def hardware() -> dict[str, Any]:
+    """The machine and the libraries that decide a timing."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def write_metrics(
+    out: Path, *, bench: str, seed: int, threads: int, command: str, rows: Sequence[Row], summary: Mapping[str, Any]
+) -> Path:
+    """`metrics.json` in `out`, which is made if it is missing; the path of the file."""
+    out.mkdir(parents=True, exist_ok=True)
+    metrics = {
+        "bench": bench,
+        "seed": seed,
+        "version": version("nfdrl"),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "hardware": hardware() | {"threads": threads},
+        "command": command,
+        "rows": list(rows),
+        "summary": dict(summary),
+    }
+    path = out / "metrics.json"
+    path.write_text(json.dumps(metrics, indent=2, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def print_table(title: str, rows: Sequence[Row], console: Console | None = None) -> None:
+    """The rows as a table in the terminal."""
+    table = Table(title=title)
+    for name in ("what", "size", "batch", "time", "memory", "ratio", "note"):
+        table.add_column(name, justify="left" if name in ("what", "note") else "right", no_wrap=name != "note")
+    for row in rows:
+        cells = (show_seconds(row["seconds"]), show_bytes(row["bytes"]), show_ratio(row["ratio"]), row["note"])
+        table.add_row(row["what"], str(row["size"]), str(row["batch"]), *cells)
+    (console or Console()).print(table)
+
+
+def show_seconds(seconds: float | None) -> str:
+    """A duration to three digits.
+
+    >>> show_seconds(0.01234), show_seconds(17.08), show_seconds(None)
+    ('12.3 ms', '17.1 s', '')
+    """
+    if seconds is None:
+        return ""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def show_bytes(count: int | None) -> str:
+    """An amount of memory.
+
+    >>> show_bytes(1_500_000), show_bytes(11_270_000_000)
+    ('1.5 MB', '11.3 GB')
+    """
+    if count is None:
+        return ""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def show_ratio(ratio: float | None) -> str:
+    """How many times as fast.
+
+    >>> show_ratio(2.345), show_ratio(2151.3)
+    ('2.3×', '2,151×')
+    """
+    if ratio is None:
+        return ""
+    return f"{ratio:,.0f}×" if ratio >= 100 else f"{ratio:.1f}×"

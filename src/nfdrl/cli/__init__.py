@@ -1,0 +1,60 @@
+"""The `nfdrl` command: one small dataclass a verb, each with a `run` that returns the exit code."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import torch
+import tyro
+
+from nfdrl.cli.bench import Bench
+from nfdrl.cli.paper import Paper
+from nfdrl.errors import NfdrlError
+
+__all__ = ["main"]
+
+ABOUT = """Distributional reinforcement learning with normalizing-flow return laws.
+
+verbs and an example of each:
+  nfdrl paper list               what can be run
+  nfdrl paper theory             one figure of the paper, into out/paper/theory
+  nfdrl paper all --smoke        all of them, in a small form
+  nfdrl bench losses --out out/bench
+
+`nfdrl VERB --help` explains a verb; `nfdrl --version` prints the version."""
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+Verb = (
+    Annotated[Paper, tyro.conf.subcommand("paper", description=inspect.getdoc(Paper))]
+    | Annotated[Bench, tyro.conf.subcommand("bench", description=inspect.getdoc(Bench))]
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; 0 when it worked, 2 for a mistake of the user, 130 when interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["--version"]:
+        print(f"nfdrl {version('nfdrl')}")
+        return 0
+    verb: Paper | Bench = tyro.cli(Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"])
+    prepare_torch()
+    try:
+        return verb.run()
+    except NfdrlError as error:
+        print(f"nfdrl: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("nfdrl: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def prepare_torch() -> None:
+    """At most two threads, and no denormal numbers: both are faster for networks this small."""
+    torch.set_num_threads(min(2, os.cpu_count() or 1))
+    torch.set_flush_denormal(True)

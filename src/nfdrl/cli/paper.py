@@ -1,0 +1,107 @@
+"""`nfdrl paper`: the figures of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from nfdrl.errors import NfdrlError
+from nfdrl.paper import EXPERIMENTS, load
+
+OUT = Path("out/paper")
+COLUMNS = 9  # of a row's numbers, as many as a terminal holds; metrics.json has them all
+ROWS = 40
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Make a figure of the paper with its numbers: figure.png, figure.svg and metrics.json.
+
+    Examples: `nfdrl paper list`, `nfdrl paper theory --seed 1`, `nfdrl paper all --smoke --out /tmp/figures`.
+    """
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """An experiment, `all` of those available, or `list` to see them."""
+
+    seed: int = 0
+    """Seed of everything random: the same seed gives the same numbers."""
+
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder of the files; out/paper/NAME by default. `all` makes a folder for each experiment inside it."""
+
+    smoke: bool = False
+    """The smallest run that goes through the same code, in seconds."""
+
+    def run(self) -> int:
+        """Do what was asked; the exit code."""
+        console = Console()
+        if self.name == "list":
+            console.print(_catalogue())
+        elif self.name == "all":
+            return self._run_all(console)
+        else:
+            _run_one(self.name, self.seed, self.smoke, self.out or OUT / self.name, console)
+        return 0
+
+    def _run_all(self, console: Console) -> int:
+        """Every available experiment; one that fails does not stop the others."""
+        summary = Table("experiment", "seconds", "rows", "files", title="figures of the paper")
+        failed = 0
+        for entry in EXPERIMENTS.values():
+            folder = (self.out or OUT) / entry.name
+            if not entry.available:
+                summary.add_row(entry.name, "", "", "planned")
+                continue
+            try:
+                metrics = _run_one(entry.name, self.seed, self.smoke, folder, console, show=False)
+            except NfdrlError as error:
+                failed += 1
+                summary.add_row(entry.name, "", "", f"failed: {error}")
+            else:
+                summary.add_row(entry.name, f"{metrics['seconds']:.1f}", str(len(metrics["rows"])), str(folder))
+        console.print(summary)
+        return 2 if failed else 0
+
+
+def _run_one(name: str, seed: int, smoke: bool, out: Path, console: Console, show: bool = True) -> dict[str, Any]:
+    experiment = load(name)
+    from nfdrl.paper.base import run_experiment  # Matplotlib takes a second to import: not for `--help`
+
+    metrics = run_experiment(experiment, seed, smoke, out)
+    if show:
+        console.print(_table(experiment.title, metrics["rows"]))
+        console.print(
+            f"{metrics['seconds']:.1f} s; written: {out}/figure.png, figure.svg, metrics.json", soft_wrap=True
+        )
+    return metrics
+
+
+def _catalogue() -> Table:
+    table = Table("experiment", "status", "shows")
+    for entry in EXPERIMENTS.values():
+        table.add_row(entry.name, "available" if entry.available else "planned", entry.shows)
+    return table
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    """The first rows and the keys that say something in them."""
+    keys = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
+    wide = {key for row in rows for key, value in row.items() if key == "note" or isinstance(value, (list, dict))}
+    shown = [key for key in keys if key not in wide][:COLUMNS]
+    table = Table(*shown, title=title, caption=f"{ROWS} of {len(rows)} rows" if len(rows) > ROWS else None)
+    for row in rows[:ROWS]:
+        table.add_row(*(_cell(row.get(key)) for key in shown))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

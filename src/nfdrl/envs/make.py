@@ -1,0 +1,155 @@
+"""From an environment's id, an environment or a vector environment to what training and evaluation need."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import VectorEnv
+
+from nfdrl.envs.stepping import DirectStream, Stream, VectorStream
+from nfdrl.errors import NfdrlError, unknown_name
+
+Env = gymnasium.Env[Any, Any]
+EnvLike = str | Env | VectorEnv[Any, Any, Any]
+
+EXTRAS = {"box2d": "box2d", "ale_py": "atari", "ale": "atari", "mujoco": "mujoco", "pygame": "box2d"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where environments come from.
+
+    `spec` makes new ones; `given` is the object a user handed over, which training steps itself.
+    """
+
+    spec: gymnasium.envs.registration.EnvSpec | None
+    given: Env | VectorEnv[Any, Any, Any] | None
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.spaces.Discrete
+
+    @property
+    def name(self) -> str | None:
+        """The id under which Gymnasium makes this environment."""
+        return None if self.spec is None else self.spec.id
+
+    def stream(self, num_envs: int) -> Stream:
+        """What training steps: the environment that was given, or `num_envs` new ones."""
+        if isinstance(self.given, VectorEnv):
+            return VectorStream(self.given)
+        if self.given is None:
+            return DirectStream([self.fresh() for _ in range(num_envs)])
+        if num_envs == 1:
+            return DirectStream([self.given])
+        return DirectStream([self.given, *(self.fresh() for _ in range(num_envs - 1))])
+
+    def fresh(self) -> Env:
+        """A new environment of the same kind."""
+        if self.spec is None:
+            raise NfdrlError(
+                "this environment has no id from which another one could be made: "
+                "register it with Gymnasium, or use num_envs=1 and evaluate in an environment you pass"
+            )
+        return _make(copy.deepcopy(self.spec))
+
+    def for_evaluation(self, count: int) -> list[Env]:
+        """Environments for `count` episodes at once; the given one alone where no other can be made."""
+        if self.spec is None and isinstance(self.given, gymnasium.Env):
+            return [self.given]
+        return [self.fresh() for _ in range(count)]
+
+
+def source_of(env: EnvLike) -> Source:
+    """Check an environment and say how to get at it."""
+    if isinstance(env, str):
+        spec = _find(env)
+        made = _make(spec)
+        observation_space, action_space = made.observation_space, made.action_space
+        made.close()
+        return Source(spec, None, _checked_observations(observation_space), _checked_actions(action_space))
+    if isinstance(env, VectorEnv):
+        observation_space, action_space = env.single_observation_space, env.single_action_space
+    elif isinstance(env, gymnasium.Env):
+        observation_space, action_space = env.observation_space, env.action_space
+    else:
+        raise NfdrlError(f"env must be an id, a gymnasium.Env or a gymnasium VectorEnv, got {type(env).__name__}")
+    return Source(env.spec, env, _checked_observations(observation_space), _checked_actions(action_space))
+
+
+def _find(name: str) -> gymnasium.envs.registration.EnvSpec:
+    """The registered spec of an id; modules named before a colon are imported, as Gymnasium does."""
+    if ":" not in name and name not in gymnasium.registry:
+        _register_extras(name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            spec = gymnasium.spec(name)
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error) as error:
+        if name.startswith("ALE/"):
+            raise _missing("ale_py", name) from error
+        raise _unknown(name) from None
+    except ModuleNotFoundError as error:
+        raise NfdrlError(f"environment {name!r} needs a module that is not installed: {error.name}") from None
+    return spec
+
+
+def _unknown(name: str) -> NfdrlError:
+    """The nearest id, and no list of a hundred others."""
+    error = str(unknown_name("environment", name, sorted(gymnasium.registry)))
+    return NfdrlError(error.partition(" (known:")[0] if "did you mean" in error else error.partition(": known:")[0])
+
+
+def _register_extras(name: str) -> None:
+    """Packages whose ids exist only once they are imported."""
+    if name.startswith("ALE/"):
+        try:
+            import ale_py
+        except ModuleNotFoundError:
+            return
+        gymnasium.register_envs(ale_py)
+
+
+def _make(spec: gymnasium.envs.registration.EnvSpec) -> Env:
+    # Gymnasium's checker warns about style at each step; what training relies on is checked here and in the stream.
+    try:
+        return gymnasium.make(spec, disable_env_checker=True)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise _missing(str(error), spec.id) from None
+    except ModuleNotFoundError as error:
+        raise _missing(error.name or "", spec.id) from None
+
+
+def _missing(what: str, name: str) -> NfdrlError:
+    lowered = what.lower()
+    for word, extra in EXTRAS.items():
+        if word in lowered:
+            return NfdrlError(f'environment {name!r} needs an extra: pip install "nfdrl[{extra}]"')
+    return NfdrlError(f"environment {name!r} needs a package that is not installed: {what}")
+
+
+def _checked_actions(space: gymnasium.Space[Any]) -> gymnasium.spaces.Discrete:
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return space
+    if isinstance(space, gymnasium.spaces.MultiDiscrete | gymnasium.spaces.MultiBinary):
+        hint = "number the combinations with a gymnasium.ActionWrapper whose action_space is Discrete"
+    else:
+        hint = "discretise them with gymnasium.wrappers.TransformAction or an ActionWrapper (Discrete → chosen points)"
+    raise NfdrlError(f"actions must be Discrete, got {type(space).__name__}: {hint}")
+
+
+def _checked_observations(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
+    known = (
+        gymnasium.spaces.Box,
+        gymnasium.spaces.Discrete,
+        gymnasium.spaces.MultiDiscrete,
+        gymnasium.spaces.MultiBinary,
+    )
+    if isinstance(space, known):
+        return space
+    raise NfdrlError(
+        f"observations of type {type(space).__name__} are not supported: "
+        "wrap the environment in gymnasium.wrappers.FlattenObservation"
+    )

@@ -1,0 +1,161 @@
+"""Environments stepped in step: whatever resets them, a step says where the action led and what to act on next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+
+from nfdrl.errors import NfdrlError
+from nfdrl.replay import Step
+
+Array = NDArray[Any]
+
+
+class Stream(Protocol):
+    """E environments that never stop."""
+
+    num_envs: int
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.spaces.Discrete
+
+    def reset(self, seed: int | None = None) -> Array:
+        """Start an episode in each environment; the first observations."""
+
+    def step(self, action: Array) -> Step:
+        """Take one action, counted from 0, in each environment."""
+
+    def close(self) -> None:
+        """Close the environments."""
+
+
+class DirectStream:
+    """Single environments stepped one after another, without the copies of Gymnasium's vector classes."""
+
+    def __init__(self, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
+        self.envs, self.num_envs = tuple(envs), len(envs)
+        self.observation_space = envs[0].observation_space
+        assert isinstance(envs[0].action_space, gymnasium.spaces.Discrete)
+        self.action_space = envs[0].action_space
+        self._start = int(self.action_space.start)
+        shape = self.observation_space.shape
+        assert shape is not None
+        self._observation = np.zeros((self.num_envs, *shape), self.observation_space.dtype)
+        self._reward = np.zeros(self.num_envs)
+        self._terminated, self._truncated = np.zeros((2, self.num_envs), np.bool_)
+
+    def reset(self, seed: int | None = None) -> Array:
+        """Start an episode in each environment, seeded with seed, seed + 1, …"""
+        for k, env in enumerate(self.envs):
+            self._observation[k] = env.reset(seed=None if seed is None else seed + k)[0]
+        return self._observation
+
+    def step(self, action: Array) -> Step:
+        """Take one action in each environment; those whose episode ended are reset at once."""
+        reward, terminated, truncated = self._reward, self._terminated, self._truncated
+        observation = self._observation
+        reached = observation
+        for k, chosen in enumerate(action.tolist()):
+            observation[k], reward[k], terminated[k], truncated[k], _ = self.envs[k].step(chosen + self._start)
+        fresh = terminated | truncated
+        if fresh.any():
+            reached = observation.copy()
+            for k in np.flatnonzero(fresh):
+                observation[k] = self.envs[k].reset()[0]
+        return Step(reward, terminated, truncated, reached, observation, fresh)
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self.envs:
+            env.close()
+
+
+class VectorStream:
+    """A Gymnasium vector environment in any of its three autoreset modes.
+
+    NEXT_STEP resets in the step behind an episode's last, which takes no action; SAME_STEP resets in the last step
+    and gives the final observation in its info; DISABLED is reset from here.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self.env, self.num_envs = env, env.num_envs
+        self.observation_space = env.single_observation_space
+        assert isinstance(env.single_action_space, gymnasium.spaces.Discrete)
+        self.action_space = env.single_action_space
+        self._start = int(self.action_space.start)
+        self._mode = autoreset_mode(env)
+        self._ended = np.zeros(self.num_envs, np.bool_)
+
+    def reset(self, seed: int | None = None) -> Array:
+        """Start an episode in each environment."""
+        self._ended[:] = False
+        return np.asarray(self.env.reset(seed=seed)[0])
+
+    def step(self, action: Array) -> Step:
+        """Take one action in each environment, except where the step resets it."""
+        observed, reward, terminated, truncated, info = self.env.step(action + self._start if self._start else action)
+        observation, ended = np.asarray(observed), np.asarray(terminated) | np.asarray(truncated)
+        reached = observation
+        if self._mode == AutoresetMode.NEXT_STEP:
+            fresh, live = self._ended, ~self._ended
+            self._ended = ended & live
+            return Step(reward, terminated, truncated, reached, observation, fresh, live)
+        if ended.any():
+            if self._mode == AutoresetMode.SAME_STEP:
+                reached = _with_final(observation, ended, info)
+            else:
+                reached = observation.copy()
+                observation = np.asarray(self.env.reset(options={"reset_mask": ended})[0])
+        return Step(reward, terminated, truncated, reached, observation, ended)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()
+
+
+def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    """How a vector environment says it resets; Gymnasium's own default where it does not say."""
+    mode = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
+
+
+def _with_final(observation: Array, ended: Array, info: dict[str, Any]) -> Array:
+    """The observations with an episode's final one where it ended."""
+    if "final_obs" not in info:
+        raise NfdrlError(
+            "a vector environment with SAME_STEP autoreset ended an episode without info['final_obs']: "
+            "its last transition cannot be stored"
+        )
+    reached, final = observation.copy(), info["final_obs"]
+    # An array of all rows (Atari's native vector environment) or an object array with None where nothing ended.
+    for k in np.flatnonzero(ended):
+        reached[k] = final[k]
+    return reached
+
+
+def check_step(step: Step, number: int) -> None:
+    """Refuse NaN and infinity in what an environment returned, naming the step and the environment."""
+    reward = step.reward
+    # A single number is checked faster by Python than by NumPy.
+    finite = math.isfinite(reward[0]) if reward.size == 1 else bool(np.isfinite(reward).all())
+    if not finite:
+        env = int(np.flatnonzero(~np.isfinite(reward))[0])
+        raise NfdrlError(f"environment {env} gave a reward of {reward[env]} at step {number}")
+    if step.reached.dtype.kind == "f":
+        check_observation(step.reached, number)
+
+
+def check_observation(observation: Array, number: int) -> None:
+    """Refuse NaN and infinity in observations of all environments."""
+    # A sum is finite only if all its terms are; the slow test is for a sum that overflowed.
+    if math.isfinite(observation.sum()):
+        return
+    rows = np.isfinite(observation).reshape(len(observation), -1).all(-1)
+    if not rows.all():
+        env = int(np.flatnonzero(~rows)[0])
+        raise NfdrlError(f"environment {env} gave an observation that is not finite at step {number}")

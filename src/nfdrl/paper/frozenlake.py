@@ -1,0 +1,129 @@
+"""FrozenLake: the law of every state-action pair with the exact law behind it (fig:frozen_lake, fig:frozen_env)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from nfdrl.envs.finite import FiniteMDP
+from nfdrl.evaluation.distances import batch_distances
+from nfdrl.evaluation.truth import ReturnTruth, exact_returns
+from nfdrl.laws.base import Law
+from nfdrl.laws.flow import FlowMethod
+from nfdrl.paper.base import Experiment, Progress, Result
+from nfdrl.paper.style import GREEN, GREY, LIGHT, SKY, color_of
+from nfdrl.training.policy_evaluation import Evaluation, evaluate_policy
+
+DISCOUNT = 0.95
+ARROWS = ("←", "↓", "→", "↑")
+SETTINGS = Evaluation(updates=8_000, batch_size=128, learning_rate=2e-2)
+SMOKE = Evaluation(updates=30, batch_size=32, learning_rate=2e-2)
+
+
+@dataclass(frozen=True)
+class Lake:
+    """What the figure draws."""
+
+    map: NDArray[Any]
+    policy: NDArray[np.int64]
+    truth: ReturnTruth
+    law: Law
+
+
+def compute(seed: int, smoke: bool, progress: Progress) -> Result:
+    """Learn the optimal policy's laws by TD on sampled transitions, and measure all 44 against the exact ones."""
+    settings = SMOKE if smoke else SETTINGS
+    mdp = FiniteMDP.from_env("FrozenLake-v1", map_name="4x4", is_slippery=True)
+    policy = mdp.optimal_policy(DISCOUNT)
+    truth = exact_returns(mdp, policy, DISCOUNT)
+    learned = evaluate_policy(
+        mdp, policy, FlowMethod(), settings, discount=DISCOUNT, seed=seed,
+        track=lambda steps: progress.track(steps, "nfdrl-s on FrozenLake", settings.updates),
+    )  # fmt: skip
+    law = learned.laws(truth.pairs)
+    measured = batch_distances(law, truth.laws)
+    means = law.mean()
+    rows = [
+        {
+            "method": "nfdrl-s",
+            "state": int(state),
+            "action": ARROWS[action],
+            **{name: values[k] for name, values in measured.items()},
+            "mean": means[k],
+            "true_mean": truth.laws[k].mean(),
+        }
+        for k, (state, action) in enumerate(truth.pairs)
+    ]
+    average = {name: float(values.mean()) for name, values in measured.items()}
+    rows.append({"method": "nfdrl-s", "state": "mean of all", **average, "updates": settings.updates})
+    lake = gymnasium.make("FrozenLake-v1", map_name="4x4").unwrapped.desc.astype(str)  # type: ignore[attr-defined]
+    return Result(rows, Lake(lake, policy, truth, law))
+
+
+def draw(result: Result) -> Figure:
+    """The map on the left; on the right a row for each state and a column for each action."""
+    lake: Lake = result.data
+    made = Figure(figsize=(12.5, 15), layout="constrained")
+    left, right = made.subfigures(1, 2, width_ratios=(1, 2.6))
+    _draw_map(left.subplots(), lake, result)
+    axes = right.subplots(16, 4, sharex=True)
+    index = {(int(s), int(a)): k for k, (s, a) in enumerate(lake.truth.pairs)}
+    y = torch.linspace(-0.05, 1.02, 900, dtype=lake.law.reference.dtype)
+    learned, exact = lake.law.cdf(y), [law.cdf(y) for law in lake.truth.laws]
+    for state in range(16):
+        for action in range(4):
+            ax = axes[state][action]
+            if (state, action) in index:
+                k = index[state, action]
+                ax.fill_between(y, exact[k], step="mid", color=LIGHT, linewidth=0)
+                ax.plot(y, exact[k], color=GREY, linewidth=1.6)
+                ax.plot(y, learned[k], color=color_of("nfdrl-s"), linewidth=1.3)
+                ax.set(ylim=(0, 1.05), yticks=(0, 1))
+            else:
+                ax.axis("off")
+                ax.text(0.5, 0.5, "hole" if state != 15 else "goal", ha="center", va="center", color=GREY)
+            if state == 0:
+                ax.set_title(f"action {ARROWS[action]}", loc="center")
+            if action == 0 and (state, action) in index:
+                ax.set_ylabel(f"state {state}", rotation=0, ha="right", va="center")
+    for ax in axes[-1]:
+        ax.set_xlabel("return")
+    right.suptitle("P(Z ≤ return): exact (grey) and learned by NFDRL-S (blue)")
+    return made
+
+
+def _draw_map(ax: Axes, lake: Lake, result: Result) -> None:
+    colors = {"S": SKY, "F": "#eef6fb", "H": "#44546a", "G": GREEN}
+    for state, tile in enumerate(lake.map.ravel()):
+        row, column = divmod(state, 4)
+        ax.add_patch(_square(column, row, colors[tile]))
+        dark = tile == "H"
+        ax.text(column + 0.08, row + 0.22, str(state), fontsize=9, color="white" if dark else GREY)
+        if tile in "SF":
+            ax.text(column + 0.5, row + 0.55, ARROWS[lake.policy[state]], ha="center", va="center", fontsize=18)
+    ax.set(xlim=(0, 4), ylim=(4, 0), aspect="equal", xticks=(), yticks=())
+    total = result.rows[-1]
+    best = f"mean distance to the exact law\nover 44 pairs: ℓ₂ = {total['cramer']:.4f}, W₁ = {total['w1']:.4f}"
+    ax.set_title(f"FrozenLake 4×4, slippery, γ = {DISCOUNT}\narrows: the optimal policy\n{best}", fontsize=10)
+    ax.spines[:].set_visible(False)
+
+
+def _square(column: int, row: int, color: str) -> Rectangle:
+    return Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, facecolor=color, edgecolor="white")
+
+
+EXPERIMENT = Experiment(
+    "frozenlake",
+    "The return law of every state-action pair of FrozenLake",
+    "multimodality, against exact laws (fig:frozen_lake)",
+    compute,
+    draw,
+)

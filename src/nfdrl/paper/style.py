@@ -1,0 +1,192 @@
+"""How every figure looks: colours, fonts, sizes, and the drawing of laws. No pyplot: nothing global is touched."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from nfdrl.errors import NfdrlError
+from nfdrl.laws.base import DensityLaw, Law
+from nfdrl.laws.mixture import MixtureLaw
+
+Floats = NDArray[np.float64]
+View = Literal["density", "cdf", "quantile"]
+
+# Okabe and Ito (2008): eight colours that stay apart for every kind of colour vision.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+GREY, LIGHT, INK = "#8c8c8c", "#d9d9d9", "#333333"
+
+COLORS: dict[str, str] = {
+    "truth": GREY,
+    "nfdrl-s": BLUE,
+    "nfdrl-e": VERMILLION,
+    "l2": GREEN,
+    "c51": ORANGE,
+    "qr-dqn": PURPLE,
+    "iqn": SKY,
+    "fqf": SKY,
+    "er-dqn": PURPLE,
+    "umdqn": GREEN,
+    "dqn": BLACK,
+}
+DASHED = ("fqf", "er-dqn", "umdqn")  # they share a colour, so the line tells them apart
+
+LABELS: dict[str, str] = {
+    "truth": "truth",
+    "nfdrl-s": "NFDRL-S (surrogate)",
+    "nfdrl-e": "NFDRL-E (exact)",
+    "l2": "L²",
+    "c51": "C51",
+    "qr-dqn": "QR-DQN",
+    "iqn": "IQN",
+    "fqf": "FQF",
+    "er-dqn": "ER-DQN",
+    "umdqn": "UMDQN",
+    "dqn": "DQN",
+}
+
+STYLE: Any = {  # Matplotlib types its keys as literals, in some versions only
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.titlesize": 10.5,
+    "axes.labelsize": 10,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.fontsize": 9.5,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "text.color": INK,
+    "axes.titlelocation": "left",
+    "lines.linewidth": 1.8,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "svg.hashsalt": "nfdrl",  # equal figures give equal files
+}
+
+
+def color_of(method: str) -> str:
+    """The colour of a method, the same in every figure; black for an unknown one."""
+    return COLORS.get(method.lower(), BLACK)
+
+
+def line_of(method: str) -> str:
+    """The line style of a method."""
+    return "--" if method.lower() in DASHED else "-"
+
+
+def label_of(method: str) -> str:
+    """The name of a method as a legend writes it."""
+    return LABELS.get(method.lower(), method)
+
+
+def figure(
+    width: float = 9.0, height: float = 3.4, rows: int = 1, cols: int = 1, *, sharex: Any = False, sharey: Any = False
+) -> tuple[Figure, NDArray[Any]]:
+    """A figure and its axes, always an array of shape (rows, cols); nine inches are 900 px in a README."""
+    made = Figure(figsize=(width, height), layout="constrained")
+    return made, made.subplots(rows, cols, sharex=sharex, sharey=sharey, squeeze=False)
+
+
+def legend_below(made: Figure, axes: Axes | NDArray[Any], columns: int | None = None) -> None:
+    """One legend under all panels, without repeated entries: never over the data."""
+    entries: dict[str, Any] = {}
+    for ax in np.ravel(np.asarray(axes, dtype=object)):
+        handles, labels = ax.get_legend_handles_labels()
+        entries |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in entries}
+    if entries:
+        made.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns or len(entries))
+
+
+def draw_truth(ax: Axes, truth: MixtureLaw, view: View = "density", label: str | None = "truth") -> None:
+    """The true law behind the learned one: grey areas for densities, stems as high as their mass for atoms.
+
+    Stems are scaled to the panel (the heaviest reaches 96 % of it), since an atom has no height among densities.
+    """
+    if view != "density":
+        low, high = _range(truth)
+        draw_law(ax, truth, "truth", view, low, high, label=label, linewidth=3.0, zorder=1)
+        return
+    live = truth.weights > 0
+    weights, means, stds = (np.asarray(t[live].double()) for t in (truth.weights, truth.means, truth.stds))
+    smooth = stds > 0
+    if smooth.any():
+        low, high = _range(truth)
+        y = np.linspace(low, high, 2000)
+        parts = weights[smooth] * np.exp(-0.5 * ((y[:, None] - means[smooth]) / stds[smooth]) ** 2) / stds[smooth]
+        density = parts.sum(-1) / np.sqrt(2 * np.pi)
+        ax.fill_between(y, density, color=LIGHT, edgecolor=GREY, linewidth=1.0, zorder=1, label=label)
+    if (~smooth).any():
+        heights = 0.96 * weights[~smooth] / weights[~smooth].max()
+        stems = ax.vlines(
+            means[~smooth], 0, heights, color=GREY, alpha=0.55, linewidth=4, zorder=1,
+            transform=ax.get_xaxis_transform(), label="_nolegend_" if smooth.any() or label is None else label,
+        )  # fmt: skip
+        stems.set_capstyle("butt")
+
+
+def draw_law(
+    ax: Axes,
+    law: Law,
+    method: str,
+    view: View = "density",
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    label: str | None = None,
+    points: int = 1000,
+    **line: Any,
+) -> None:
+    """One law (batch shape ()) as density, CDF or quantile function, in its method's colour.
+
+    Points are spread evenly over [low, high] and evenly in probability, so that a narrow peak keeps its height.
+    """
+    options = {"color": color_of(method), "linestyle": line_of(method), "label": label or label_of(method)} | line
+    with torch.no_grad():
+        if view == "quantile":
+            tau = _levels(points)
+            ax.plot(tau, _numpy(law.quantile(_like(law, tau))), **options)
+            return
+        y = _points(law, low, high, points)
+        if view == "cdf":
+            ax.plot(y, _numpy(law.cdf(_like(law, y))), **options)
+            return
+        if not isinstance(law, DensityLaw):
+            raise NfdrlError(f"a {type(law).__name__} has no density to draw: draw its cdf or its quantiles")
+        ax.plot(y, _numpy(law.pdf(_like(law, y))), **options)
+
+
+def _points(law: Law, low: float | None, high: float | None, points: int) -> Floats:
+    spread = _numpy(law.quantile(_like(law, _levels(points))))
+    first, last = spread[0] if low is None else low, spread[-1] if high is None else high
+    both = np.concatenate([np.linspace(first, last, points), spread])
+    return np.unique(both[(both >= first) & (both <= last)])
+
+
+def _levels(points: int) -> Floats:
+    return np.asarray((np.arange(points) + 0.5) / points, dtype=np.float64)
+
+
+def _like(law: Law, values: Floats) -> torch.Tensor:
+    return torch.as_tensor(values, dtype=law.reference.dtype, device=law.reference.device)
+
+
+def _numpy(values: torch.Tensor) -> Floats:
+    return np.asarray(values.detach().double().cpu().numpy(), dtype=np.float64)
+
+
+def _range(truth: MixtureLaw) -> tuple[float, float]:
+    """All atoms, and four deviations of every Gaussian, with a margin where that is a point."""
+    low, high = float((truth.means - 4 * truth.stds).min()), float((truth.means + 4 * truth.stds).max())
+    margin = 0.05 * (high - low) or 0.5
+    return low - margin, high + margin

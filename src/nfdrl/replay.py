@@ -1,0 +1,205 @@
+"""Replay: one ring for each environment, sampled as n-step transitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nfdrl.errors import NfdrlError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Sampled transitions, one a row; `discount` is 0 where the episode terminated."""
+
+    observation: Tensor
+    action: Tensor
+    reward: Tensor
+    discount: Tensor
+    next_observation: Tensor
+
+    def split(self, size: int) -> list[Batch]:
+        """Batches of `size` rows that share this one's memory."""
+        columns = (self.observation, self.action, self.reward, self.discount, self.next_observation)
+        return [Batch(*parts) for parts in zip(*(column.split(size) for column in columns), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step of E environments gave; every array has E rows.
+
+    `reached` is where the action led, also at the end of an episode; `observation` is what to act on next, which
+    differs where an episode was reset, and `fresh` says where. `live` is False where the environment used the step to
+    reset and took no action; None means live everywhere.
+    """
+
+    reward: Array
+    terminated: Array
+    truncated: Array
+    reached: Array
+    observation: Array
+    fresh: Array
+    live: Array | None = None
+
+
+class Storage(Protocol):
+    """Where observations are kept: rows are written once and gathered many times."""
+
+    def write(self, rows: Array, observations: Array) -> None:
+        """Keep observations at rows (E,)."""
+
+    def gather(self, rows: Array) -> Tensor:
+        """The observations at rows (B,)."""
+
+
+class ArrayStorage:
+    """Observations as they are, in one preallocated array."""
+
+    def __init__(self, rows: int, space: gymnasium.Space[Any]) -> None:
+        assert space.shape is not None
+        self.array = np.zeros((rows, *space.shape), storage_dtype(space))
+
+    def write(self, rows: Array, observations: Array) -> None:
+        """Keep observations at rows (E,)."""
+        self.array[rows] = observations
+
+    def gather(self, rows: Array) -> Tensor:
+        """The observations at rows (B,)."""
+        return torch.from_numpy(self.array.take(rows, axis=0))
+
+
+def storage_dtype(space: gymnasium.Space[Any]) -> np.dtype[Any]:
+    """The dtype in which observations of a space are kept: small integers as they are, floats in single precision."""
+    dtype = np.dtype(space.dtype)
+    if dtype.kind == "f":
+        return np.dtype(np.float32)
+    # PyTorch has no unsigned integers beyond one byte.
+    return dtype if dtype in (np.bool_, np.uint8, np.int8, np.int16, np.int32) else np.dtype(np.int64)
+
+
+class Replay:
+    """The last transitions of E environments.
+
+    Each environment has a ring of rows in the order of time. A row holds an observation and, once an action was taken
+    there, the action, the reward and how the step ended; the row behind it holds the observation that was reached. So
+    each observation is stored once; an episode's final one has a row of its own, which is not `live`. Returns over
+    several steps are summed when they are sampled, and stop at the end of an episode or of the data.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        space: gymnasium.Space[Any],
+        *,
+        num_envs: int = 1,
+        discount: float = 0.99,
+        n_step: int = 1,
+        rng: np.random.Generator,
+        storage: Storage | None = None,
+    ) -> None:
+        self.length = capacity // num_envs
+        if self.length < n_step + 2 or n_step < 1:
+            raise NfdrlError(
+                f"a replay of {capacity} for {num_envs} environments is too small for returns over {n_step} steps"
+            )
+        rows = self.length * num_envs
+        self.storage = ArrayStorage(rows, space) if storage is None else storage
+        self.action = np.zeros(rows, np.int64)
+        self.reward = np.zeros(rows, np.float32)
+        self.kept = np.zeros(rows, np.float32)  # the discount of one step: 0 where it terminated
+        self.ended = np.zeros(rows, np.bool_)
+        self.live = np.zeros(rows, np.bool_)
+        self.discount, self.n_step, self.rng = discount, n_step, rng
+        self.first_row = np.arange(num_envs) * self.length
+        self.cursor = np.zeros(num_envs, np.int64)
+        self.filled = 1  # rows in use by the environment that uses most
+        self.transitions = 0  # ever added
+
+    def __len__(self) -> int:
+        """The number of transitions that can be sampled."""
+        return int(np.count_nonzero(self.live))
+
+    def start(self, observation: Array) -> None:
+        """All environments were reset: the next actions are taken at these observations."""
+        if self.transitions:
+            self._advance(slice(None))
+        self.storage.write(self.first_row + self.cursor, observation)
+
+    def add(self, action: Array, step: Step) -> int:
+        """Store one step of all environments; the number of transitions in it."""
+        chosen: Any = slice(None) if step.live is None or step.live.all() else np.flatnonzero(step.live)
+        rows = (self.first_row + self.cursor)[chosen]
+        terminated = step.terminated[chosen]
+        self.action[rows] = action[chosen]
+        self.reward[rows] = step.reward[chosen]
+        self.kept[rows] = self.discount * ~terminated
+        self.ended[rows] = terminated | step.truncated[chosen]
+        self.live[rows] = True
+        self._advance(chosen)
+        self.storage.write((self.first_row + self.cursor)[chosen], step.reached[chosen])
+        if step.fresh.any():
+            renewed = np.flatnonzero(step.fresh)
+            self._advance(renewed)
+            self.storage.write((self.first_row + self.cursor)[renewed], step.observation[renewed])
+        self.transitions += rows.size
+        return int(rows.size)
+
+    def _advance(self, chosen: Any) -> None:
+        """Move the cursors on by one row, whose old transition is forgotten."""
+        moved = (self.cursor[chosen] + 1) % self.length
+        self.cursor[chosen] = moved
+        self.live[self.first_row[chosen] + moved] = False
+        if self.filled < self.length:
+            self.filled = self.length if not moved.all() else max(self.filled, int(moved.max()) + 1)
+
+    def sample(self, size: int) -> Batch:
+        """`size` transitions, drawn with replacement, each as likely as any other."""
+        if not self.transitions:
+            raise NfdrlError("the replay is empty: nothing to sample")
+        return self.transitions_at(self._draw(size))
+
+    def _draw(self, size: int) -> Array:
+        rows = self._candidates(size)
+        while True:
+            dead = np.flatnonzero(~self.live[rows])
+            if not dead.size:
+                return rows
+            rows[dead] = self._candidates(dead.size)
+
+    def _candidates(self, size: int) -> Array:
+        draws = self.rng.integers(self.filled * self.first_row.size, size=size)
+        if self.filled == self.length or self.first_row.size == 1:
+            return draws
+        env, time = np.divmod(draws, self.filled)
+        return env * self.length + time
+
+    def transitions_at(self, rows: Array) -> Batch:
+        """The n-step transitions that begin at rows (B,)."""
+        reward, discount, last = self.reward[rows], self.kept[rows], rows
+        following = self._following(rows)
+        for _ in range(self.n_step - 1):
+            going = ~self.ended[last] & self.live[following]
+            reward = reward + np.where(going, discount * self.reward[following], 0).astype(np.float32)
+            discount = np.where(going, discount * self.kept[following], discount)
+            last = np.where(going, following, last)
+            following = self._following(last)
+        return Batch(
+            self.storage.gather(rows),
+            torch.from_numpy(self.action[rows]),
+            torch.from_numpy(reward),
+            torch.from_numpy(discount),
+            self.storage.gather(following),
+        )
+
+    def _following(self, rows: Array) -> Array:
+        """The rows behind, around the end of each ring."""
+        following = rows + 1
+        return np.where(following % self.length == 0, following - self.length, following)

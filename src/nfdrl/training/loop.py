@@ -1,0 +1,223 @@
+"""The training loop: a generator of events; whoever runs it logs, evaluates and saves."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nfdrl.envs.stepping import Stream, check_observation, check_step
+from nfdrl.learner import Learner, Risk, mean_value
+from nfdrl.networks import Network
+from nfdrl.replay import Replay, Step, storage_dtype
+from nfdrl.training.config import TrainConfig
+from nfdrl.training.schedules import decay
+
+Array = NDArray[Any]
+RECENT = 100  # episodes in the reported mean return
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeEnd:
+    """An episode of training ended."""
+
+    step: int
+    env: int
+    episode_return: float
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Where training stands; means over the last episodes and over the updates since the last report."""
+
+    step: int
+    updates: int
+    episodes: int
+    episode_return: float | None
+    episode_length: float | None
+    loss: float | None
+    epsilon: float
+    learning_rate: float
+    steps_per_second: float
+
+
+Event = EpisodeEnd | Report
+
+
+class Actor:
+    """ε-greedy actions for all environments in one forward pass, or none where all explore."""
+
+    def __init__(self, network: Network, actions: int, rng: np.random.Generator, risk: Risk = mean_value) -> None:
+        self.network, self.actions, self.rng, self.risk = network, actions, rng, risk
+        self.device = next(network.parameters()).device
+
+    def act(self, observation: Array, epsilon: float) -> Array:
+        """One action a row; the coin is thrown before the network is asked."""
+        explore = self.rng.random(len(observation)) < epsilon
+        if explore.all():
+            return self.rng.integers(self.actions, size=len(observation))
+        action = self.greedy(observation)
+        if explore.any():
+            action = np.where(explore, self.rng.integers(self.actions, size=len(observation)), action)
+        return action
+
+    @torch.inference_mode()
+    def greedy(self, observation: Array) -> Array:
+        """The actions of greatest value; shape (B,)."""
+        inputs = torch.from_numpy(observation)
+        if self.device.type != "cpu":
+            inputs = inputs.to(self.device)
+        greedy: Array = self.risk(self.network(inputs)).argmax(-1).cpu().numpy()
+        return greedy
+
+
+class Trainer:
+    """Everything a run changes: environments, replay, learner, and how far it got.
+
+    The learner is built by `build` when the first `learning_starts` random steps are in the replay, because some
+    methods need the scale of the rewards before they can make a network.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        replay: Replay,
+        config: TrainConfig,
+        build: Callable[[Replay], Learner],
+        *,
+        rng: np.random.Generator,
+        seed: int,
+        learner: Learner | None = None,
+        step: int = 0,
+    ) -> None:
+        self.stream, self.replay, self.config, self.build = stream, replay, config, build
+        self.rng, self.seed, self.step = rng, seed, step
+        self.actions = int(stream.action_space.n)
+        self.dtype = storage_dtype(stream.observation_space)
+        self.learner = learner
+        self._actor = None if learner is None else self._actor_of(learner)
+        self._due = 0
+        self._recent: deque[EpisodeEnd] = deque(maxlen=RECENT)
+        self._episodes = 0
+
+    def run(self, steps: int) -> Iterator[Event]:
+        """Train for so many more steps."""
+        config, end = self.config, self.step + steps
+        observation = self._reset()
+        meter = _Meter(self.step)
+        report_at = self.step + config.report_every
+        while self.step < end:
+            fraction = self.step / end
+            epsilon = config.epsilon(fraction)
+            action = self._act(observation, epsilon)
+            step = self.stream.step(action)
+            check_step(step, self.step)
+            added = self.replay.add(action, step)
+            observation = self._typed(step.observation)
+            self.step += added
+            ended = self._count(step)
+            if ended is not None:
+                yield from ended
+            self._train(added, fraction, meter)
+            if self.step >= report_at or self.step >= end:
+                report_at += config.report_every
+                yield self._report(meter, epsilon)
+
+    def _reset(self) -> Array:
+        observation = self._typed(self.stream.reset(seed=self.seed + self.step))
+        if observation.dtype.kind == "f":
+            check_observation(observation, self.step)
+        self.replay.start(observation)
+        self._return, self._length = np.zeros(len(observation)), np.zeros(len(observation), np.int64)
+        return observation
+
+    def _typed(self, observation: Array) -> Array:
+        return observation if observation.dtype == self.dtype else observation.astype(self.dtype)
+
+    def _act(self, observation: Array, epsilon: float) -> Array:
+        if self._actor is None or self.replay.transitions < self.config.learning_starts:
+            return self.rng.integers(self.actions, size=len(observation))
+        return self._actor.act(observation, epsilon)
+
+    def _train(self, added: int, fraction: float, meter: _Meter) -> None:
+        """The updates that are due: one for each `train_every` transitions since learning began."""
+        config = self.config
+        if self.replay.transitions < max(config.learning_starts, 1):
+            return
+        if self.learner is None:
+            self.learner = self.build(self.replay)
+            self._actor = self._actor_of(self.learner)
+        self._due += added
+        count, self._due = divmod(self._due, config.train_every)
+        if not count:
+            return
+        if config.learning_rate_decay != "constant":
+            self.learner.set_learning_rate(config.learning_rate * decay(config.learning_rate_decay, fraction))
+        batch = self.replay.sample(count * config.batch_size)
+        for part in [batch] if count == 1 else batch.split(config.batch_size):
+            meter.add(self.learner.update(part))
+
+    def _actor_of(self, learner: Learner) -> Actor:
+        return Actor(learner.online, self.actions, self.rng, learner.risk)
+
+    def _count(self, step: Step) -> list[Event] | None:
+        """Add the step to the running episodes; those that ended."""
+        self._return += step.reward
+        self._length += 1 if step.live is None else step.live
+        ended = step.terminated | step.truncated
+        if not ended.any():
+            return None
+        events: list[Event] = []
+        for env in np.flatnonzero(ended).tolist():
+            event = EpisodeEnd(self.step, env, float(self._return[env]), int(self._length[env]))
+            self._return[env], self._length[env] = 0.0, 0
+            self._recent.append(event)
+            self._episodes += 1
+            events.append(event)
+        return events
+
+    def _report(self, meter: _Meter, epsilon: float) -> Report:
+        loss, speed = meter.read(self.step)
+        recent = self._recent
+        rate = self.config.learning_rate if self.learner is None else self.learner.learning_rate
+        return Report(
+            self.step,
+            0 if self.learner is None else self.learner.updates,
+            self._episodes,
+            float(np.mean([end.episode_return for end in recent])) if recent else None,
+            float(np.mean([end.length for end in recent])) if recent else None,
+            loss,
+            epsilon,
+            rate,
+            speed,
+        )
+
+
+class _Meter:
+    """Losses added up where they are, and the clock; asked for once a report."""
+
+    def __init__(self, step: int) -> None:
+        self._sum: Tensor | None = None
+        self._updates = 0
+        self._step, self._time = step, time.perf_counter()
+
+    def add(self, loss: Tensor) -> None:
+        """One more loss."""
+        self._sum = loss if self._sum is None else self._sum.add_(loss)
+        self._updates += 1
+
+    def read(self, step: int) -> tuple[float | None, float]:
+        """The mean loss and the steps per second since the last time."""
+        now = time.perf_counter()
+        loss = None if self._sum is None else float(self._sum) / self._updates
+        speed = (step - self._step) / max(now - self._time, 1e-9)
+        self._sum, self._updates, self._step, self._time = None, 0, step, now
+        return loss, speed

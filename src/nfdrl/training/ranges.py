@@ -1,0 +1,64 @@
+"""The range of returns to expect, from the first rewards: what a fixed support or an initial bound is set to.
+
+Methods on a fixed support (C51, UMDQN) have to be told the range of returns, and a flow learns its range faster from
+the right scale. All methods that ask get the same range, measured the same way, so none knows more than the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+
+from nfdrl.laws.base import Method
+from nfdrl.replay import Replay
+
+GROWTH = 2.0  # how much better than the warm-up a policy may become, in widths of what the warm-up returned
+UNSEEN = (-1.0, 1.0)  # no reward was seen at all: most sparse rewards are of size 1
+
+
+def observed_range(replay: Replay) -> tuple[float, float]:
+    """The smallest and largest discounted return that the stored rewards allow; 0 is always inside.
+
+    Rewards at steps that go on may repeat for 1/(1−γ) steps, rewards at termination come once: that bounds every
+    return. Where rewards that go on are rare or cancel, the bound is far too wide, so a second one holds as well: the
+    returns that were seen, widened by `GROWTH` times their own width.
+    """
+    reward, going = replay.reward[replay.live].astype(float), replay.kept[replay.live] > 0
+    repeated, once = reward[going], reward[~going]
+    seen = np.concatenate([discounted_returns(replay), reward, [0.0]])
+    if not np.any(reward):
+        return UNSEEN
+    horizon = 1 / (1 - replay.discount) if replay.discount < 1 else np.inf
+    allowed = np.concatenate([horizon * repeated[repeated != 0], once, reward, [0.0]])
+    width = seen.max() - seen.min()
+    low = max(allowed.min(), seen.min() - GROWTH * width)
+    high = min(allowed.max(), seen.max() + GROWTH * width)
+    return float(low), float(high)
+
+
+def discounted_returns(replay: Replay) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """The return from every stored step to the end of its episode, or of the data."""
+    length = replay.length
+    reward, kept = (part.reshape(-1, length).astype(float) for part in (replay.reward, replay.kept))
+    live, ended = (part.reshape(-1, length) for part in (replay.live, replay.ended))
+    order = [(replay.cursor - back) % length for back in range(1, length)]
+    rows = np.arange(len(reward))
+    value, found = np.zeros(len(reward)), []
+    for at in order[: replay.filled]:
+        here = live[rows, at]
+        value = np.where(here, reward[rows, at] + np.where(ended[rows, at], 0, kept[rows, at] * value), 0)
+        found.append(value[here])
+    return np.concatenate(found) if found else np.zeros(0)
+
+
+def within(method: Method, low: float, high: float) -> Method:
+    """The method for returns in [low, high], where it has settings for that; otherwise the method as it is."""
+    if not is_dataclass(method):
+        return method
+    names = {field.name for field in fields(method)}
+    if {"v_min", "v_max"} <= names:
+        return replace(method, v_min=low, v_max=high)
+    if "initial_bound" in names:
+        return replace(method, initial_bound=max(abs(low), abs(high)))
+    return method

@@ -1,0 +1,113 @@
+"""The command line teaches, refuses in one line, and never shows a traceback for a user's mistake."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from nfdrl import cli
+from nfdrl.cli import main
+from nfdrl.cli.paper import Paper
+from nfdrl.paper import EXPERIMENTS
+
+
+@pytest.fixture(autouse=True)
+def torch_stays_as_it_is(monkeypatch):
+    """The command's own thread and denormal settings would leak into other tests."""
+    monkeypatch.setattr("nfdrl.cli.prepare_torch", lambda: None)
+
+
+def shell(*words):
+    return subprocess.run([sys.executable, "-m", "nfdrl", *words], capture_output=True, text=True, check=False)
+
+
+def refused(capsys, *words):
+    """The one line on stderr of a command that exits 2."""
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("nfdrl: error: ")
+    assert error.count("\n") == 1
+    return error
+
+
+def test_version_is_the_package_s():
+    done = shell("--version")
+    assert (done.returncode, done.stdout) == (0, f"nfdrl {version('nfdrl')}\n")
+
+
+def test_help_names_each_verb_with_an_example():
+    done = shell("--help")
+    assert done.returncode == 0
+    assert all(words in done.stdout for words in ("nfdrl paper list", "nfdrl bench losses --out", "--version"))
+
+
+@pytest.mark.parametrize(("verb", "default"), [("paper", "out/paper/NAME"), ("bench", "out/bench")])
+def test_help_of_a_verb_shows_an_example_and_the_defaults(capsys, verb, default):
+    with pytest.raises(SystemExit) as stop:
+        main([verb, "--help"])
+    text = capsys.readouterr().out
+    assert stop.value.code == 0
+    assert f"`nfdrl {verb}" in text
+    assert "(default: 0)" in text
+    assert default in text
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(capsys):
+    assert "did you mean 'theory'" in refused(capsys, "paper", "theroy")
+    assert "did you mean 'losses'" in refused(capsys, "bench", "lossess")
+
+
+def test_an_unknown_name_exits_2_without_traceback():
+    done = shell("paper", "theroy")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["papr"], ["paper"], ["paper", "theory", "--sed", "1"], ["paper", "theory", "--seed", "x"]]
+)
+def test_a_malformed_command_exits_2(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_the_list_names_every_experiment_and_the_planned_ones(capsys):
+    assert main(["paper", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name, entry in EXPERIMENTS.items():
+        line = next(line for line in lines if f" {name} " in line)
+        assert ("available" if entry.available else "planned") in line
+
+
+def test_running_a_planned_experiment_exits_2(capsys):
+    for name in (name for name, entry in EXPERIMENTS.items() if not entry.available):
+        assert "planned" in refused(capsys, "paper", name)
+
+
+@pytest.mark.parametrize("words", [["paper", "architecture"], ["bench", "losses"]])
+def test_an_out_that_is_a_file_is_refused_before_any_work(capsys, tmp_path, words):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert "cannot write" in refused(capsys, *words, "--smoke", "--out", str(blocked / "inside"))
+
+
+def test_all_runs_what_is_available_and_lists_the_rest(capsys, tmp_path, monkeypatch):
+    few = {name: EXPERIMENTS[name] for name in ("architecture", "alignment")}
+    monkeypatch.setattr("nfdrl.cli.paper.EXPERIMENTS", few)
+    assert main(["paper", "all", "--smoke", "--out", str(tmp_path)]) == 0
+    assert "alignment" in capsys.readouterr().out
+    for name in few:
+        assert json.loads((tmp_path / name / "metrics.json").read_text())["experiment"] == name
+
+
+def test_an_interrupt_exits_130(capsys, monkeypatch):
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Paper, "run", interrupted)
+    assert main(["paper", "list"]) == cli.INTERRUPTED == 130
+    assert capsys.readouterr().err == "nfdrl: interrupted\n"

@@ -1,0 +1,379 @@
+"""The losses against their slow, literal forms, in value and in gradient, and what any distance of laws must do."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from nfdrl.errors import NfdrlError
+from nfdrl.laws.flow import FlowLaw
+from nfdrl.losses.cramer import Comparison, compare, cramer_exact, cramer_surrogate
+from nfdrl.numerics.base_points import base_points
+from nfdrl.numerics.kde import KERNELS, SHARPER, Grid, interpolate, smoothed_masses
+from nfdrl.numerics.spread import pairwise_gap_sum, uniform_gap_sum
+from oracles import (
+    compare_slowly,
+    cramer_energy,
+    cramer_integral,
+    double_sum,
+    hat_interpolation,
+    kernel_density,
+    omega,
+)
+
+SMOOTHED = {
+    "shared": Comparison("surrogate", "shared"),
+    "interpolated": Comparison("surrogate", "interpolated"),
+    "samples": Comparison("surrogate", "samples"),
+    "l2": Comparison("l2"),
+}
+KINDS = {"exact": Comparison("exact")} | SMOOTHED
+BANDWIDTHS = {  # in the returns' own unit, relative to their range, and the larger of the two
+    "absolute": {"bandwidth": 0.1, "relative_bandwidth": 0.0},
+    "relative": {"bandwidth": 0.0, "relative_bandwidth": 0.03},
+    "larger": {"bandwidth": 0.12, "relative_bandwidth": 0.03},
+}
+
+smoothed_kind = pytest.mark.parametrize("how", SMOOTHED.values(), ids=SMOOTHED)
+every_kind = pytest.mark.parametrize("how", KINDS.values(), ids=KINDS)
+every_kernel = pytest.mark.parametrize("kernel", KERNELS)
+every_bandwidth = pytest.mark.parametrize("width", BANDWIDTHS.values(), ids=BANDWIDTHS)
+absolute_or_relative = pytest.mark.parametrize("width", list(BANDWIDTHS.values())[:2], ids=list(BANDWIDTHS)[:2])
+
+pytestmark = pytest.mark.usefixtures("double")
+
+
+def samples(n, seed=0, batch=8, location=0.0, scale=1.0):
+    noise = torch.randn(batch, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (location + scale * noise).sort(-1).values
+
+
+def two_laws(n=37, m=53):
+    """Overlapping sample sets of different sizes, both with gradients."""
+    return samples(n).requires_grad_(), samples(m, 1, location=0.4, scale=0.7).requires_grad_()
+
+
+@st.composite
+def sample_pairs(draw, distinct=True):
+    """Two sorted sets of one row, of different sizes, in units from 10⁻³ to 10³.
+
+    Positions are on a lattice, so that distinct ones stay apart: at a tie an absolute value has no derivative.
+    """
+    n, m = draw(st.lists(st.integers(1, 20), min_size=2, max_size=2, unique=True))
+    lattice = st.integers(-5_000, 5_000)
+    positions = draw(st.lists(lattice, min_size=n + m, max_size=n + m, unique=distinct))
+    y = torch.tensor(positions, dtype=torch.float64) * 10 ** draw(st.floats(-6, 0))
+    x, y = y[:n].sort().values, y[n:].sort().values
+    return x.unsqueeze(0).requires_grad_(), y.unsqueeze(0).requires_grad_()
+
+
+def value_and_gradients(f, *inputs):
+    """f and the gradients of its sum with respect to all inputs."""
+    value = f(*inputs)
+    return value.detach(), torch.autograd.grad(value.sum(), inputs)
+
+
+def assert_same(fast, slow, *inputs, tolerance=1e-6):
+    """Two functions agree in value and in every gradient, relative to the largest entry."""
+    (value, gradients), (value_slow, gradients_slow) = (value_and_gradients(f, *inputs) for f in (fast, slow))
+    for ours, theirs in zip((value, *gradients), (value_slow, *gradients_slow), strict=True):
+        assert_close(ours, theirs, rtol=tolerance, atol=tolerance * float(theirs.abs().max()) + 1e-12)
+
+
+# Forms that are exact -----------------------------------------------------------------------------------------------
+
+
+@given(sample_pairs())
+def test_a_prefix_sum_gives_all_pairwise_gaps(pair):
+    # Weighted, so that the gradient is that of each Ωᵢ and not of their sum alone.
+    support = torch.cat(pair, -1).detach().sort(-1).values.requires_grad_()
+    weight = torch.linspace(1, 2, support.shape[-1], dtype=torch.float64)
+    assert_same(lambda y: weight * pairwise_gap_sum(y), lambda y: weight * omega(y), support)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 40])
+def test_the_gaps_of_a_uniform_grid_have_a_closed_form(n):
+    step = torch.tensor([0.3, 5.0], requires_grad=True)
+    points = torch.arange(n, dtype=torch.float64)
+    weight = points + 1
+    assert_same(
+        lambda s: weight * uniform_gap_sum(n, s), lambda s: weight * omega(s.unsqueeze(-1) * points - 7.0), step
+    )
+
+
+def test_two_spikes_on_a_grid_near_and_far():
+    # Appendix F: on −10 … 10, Ω₋₁₀ = Ω₁₀ = 210 and Ω₋₉ = 191; N²D² is 401 for neighbours, 420 for the two ends.
+    support = torch.arange(-10.0, 11.0)
+    spike = torch.eye(21)
+    assert_close(21**2 * cramer_surrogate(spike[0], spike[1], support), torch.tensor(401.0))
+    assert_close(21**2 * cramer_surrogate(spike[0], spike[20], support), torch.tensor(420.0))
+
+
+def test_the_exact_distance_by_hand():
+    # F steps to 1 at 0; G to ½ at 1 and to 1 at 3: 1²·1 + (½)²·2 = 1.5.
+    assert_close(cramer_exact(torch.tensor([[0.0]]), torch.tensor([[1.0, 3.0]])), torch.tensor([1.5]))
+
+
+@pytest.mark.parametrize("slow", [cramer_integral, cramer_energy])
+@given(pair=sample_pairs())
+def test_one_merge_gives_the_exact_distance(slow, pair):
+    assert_same(cramer_exact, slow, *pair)
+
+
+@pytest.mark.parametrize("slow", [cramer_integral, cramer_energy])
+@given(pair=sample_pairs(distinct=False))
+def test_ties_leave_the_exact_distance_alone(slow, pair):
+    x, y = (part.detach() for part in pair)
+    x = torch.cat([x, y[:, :1]], -1).sort(-1).values
+    assert_close(cramer_exact(x, y), slow(x, y), rtol=1e-6, atol=1e-12)
+
+
+@given(sample_pairs(), st.integers(0, 1000))
+def test_the_surrogate_is_the_double_sum(pair, seed):
+    support = torch.cat(pair, -1).detach().sort(-1).values.requires_grad_()
+    n = support.shape[-1]
+    logits = torch.randn(2, 1, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    w, v = (part.requires_grad_() for part in logits.softmax(-1))
+    assert_same(cramer_surrogate, double_sum, w, v, support)
+
+
+def finer(size, kernel):
+    """A grid that resolves the sharp half of the two-scale kernel as well as one of `size` points does a Gaussian."""
+    return size * (int(SHARPER) if kernel == "two-scale" else 1)
+
+
+# Forms on a grid ----------------------------------------------------------------------------------------------------
+
+
+def test_interpolation_is_a_sum_of_hats():
+    low, high = torch.tensor([-3.0, 0.0]), torch.tensor([1.0, 5.0])
+    grid = Grid.covering(low, high, torch.tensor([0.1, 0.3]), 23)
+    points = low.unsqueeze(-1) + (high - low).unsqueeze(-1) * torch.rand(2, 9, generator=torch.Generator())
+    values = torch.randn(2, 23, generator=torch.Generator().manual_seed(3)).requires_grad_()
+    assert_same(
+        lambda p, v: interpolate(v, grid, p),
+        lambda p, v: hat_interpolation(p, grid.points(), v),
+        points.requires_grad_(),
+        values,
+    )
+
+
+@every_kernel
+def test_bin_and_filter_is_a_kernel_estimate(kernel):
+    x, width = samples(50), torch.full((8,), 0.2)
+    grid = Grid.covering(x[:, 0], x[:, -1], width, finer(512, kernel))
+    density = smoothed_masses(x, width, grid, kernel) / grid.step.unsqueeze(-1)
+    direct = kernel_density(grid.points(), x, 0.2, kernel)
+    assert (density - direct).abs().max() < 2e-3 * direct.max()
+    # Bins share each sample and the filter keeps the sum: no mass is lost, whatever the margin.
+    assert_close((density * grid.step.unsqueeze(-1)).sum(-1), torch.ones(8))
+    assert_close((density * grid.step.unsqueeze(-1) * grid.points()).sum(-1), x.mean(-1), rtol=0, atol=1e-3)
+
+
+@smoothed_kind
+@every_kernel
+@every_bandwidth
+def test_binned_losses_are_the_direct_ones(how, kernel, width):
+    how = replace(how, **width, kernel=kernel, grid_size=finer(1500, kernel))
+    inputs = two_laws()
+    value, gradients = value_and_gradients(lambda x, y: compare(x, y, how), *inputs)
+    direct, direct_gradients = value_and_gradients(lambda x, y: compare_slowly(x, y, how), *inputs)
+    assert_close(value, direct, rtol=1e-2, atol=0)
+    # A single gradient is the slope of a chord of the kernel, and of first order; the errors have no common sign.
+    for ours, theirs in zip(gradients, direct_gradients, strict=True):
+        assert torch.cosine_similarity(ours, theirs, dim=-1).min() > 0.99
+        assert_close(ours.norm(dim=-1), theirs.norm(dim=-1), rtol=1e-2, atol=0)
+
+
+@smoothed_kind
+@every_kernel
+@every_bandwidth
+def test_the_error_of_a_grid_is_of_second_order(how, kernel, width):
+    inputs = [part.detach() for part in two_laws()]
+    errors = []
+    for size in (150, 300, 600):
+        at_size = replace(how, **width, kernel=kernel, grid_size=finer(size, kernel))
+        direct = compare_slowly(*inputs, at_size)
+        errors.append(float(((compare(*inputs, at_size) - direct) / direct).abs().mean()))
+    # A quarter each time; single errors depend on where samples fall between two grid points.
+    assert errors[1] < 0.35 * errors[0]
+    assert errors[2] < 0.35 * errors[1]
+
+
+@smoothed_kind
+@every_kernel
+@settings(max_examples=40)
+@given(pair=sample_pairs())
+def test_binned_losses_are_the_direct_ones_on_any_samples(how, kernel, pair):
+    # A kernel wide enough that each law is seen from every sample of the other: Appendix F divides by what is there.
+    how = replace(how, kernel=kernel, relative_bandwidth=0.5, grid_size=finer(500, kernel))
+    spread = float(torch.cat(pair, -1).detach().max() - torch.cat(pair, -1).detach().min())
+    unit = 1 / spread if how.distance == "l2" else spread
+    x, y = (part.detach() for part in pair)
+    assert_close(compare(x, y, how) / unit, compare_slowly(x, y, how) / unit, rtol=1e-2, atol=1e-6)
+
+
+# Distances of laws --------------------------------------------------------------------------------------------------
+
+
+@every_kind
+def test_the_root_is_taken_of_each_support(how):
+    x, y = (part.detach() for part in two_laws())
+    squared, rooted = compare(x, y, how), compare(x, y, replace(how, rooted=True))
+    if how.support == "shared" or how.distance != "surrogate":
+        assert_close(rooted, squared.sqrt())
+    else:  # one root for each of the two supports (eq:practical_loss_app): a² + b² ≤ (a + b)² ≤ 2(a² + b²)
+        assert (rooted.square() >= squared).all()
+        assert (rooted.square() <= 2 * squared + 1e-12).all()
+        fine = replace(how, rooted=True, kernel="gaussian", grid_size=1000)
+        assert_close(compare(x, y, fine), compare_slowly(x, y, fine), rtol=1e-2, atol=0)
+
+
+@every_kind
+def test_no_distance_from_a_law_to_itself(how):
+    x = samples(40)
+    assert_close(compare(x, x, how), torch.zeros(8), rtol=0, atol=1e-15)
+
+
+@every_kind
+def test_one_sample_a_law_is_enough(how):
+    x, y = torch.tensor([[0.2]], requires_grad=True), torch.tensor([[0.9]])
+    value = compare(x, y, how)
+    (gradient,) = torch.autograd.grad(value.sum(), x)
+    assert value.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+@every_kind
+def test_distances_are_symmetric_and_positive(how):
+    x, y = (part.detach() for part in two_laws())
+    assert_close(compare(x, y, how), compare(y, x, how))
+    assert (compare(x, y, how) > 0).all()
+
+
+@every_kind
+@absolute_or_relative
+def test_distances_ignore_a_common_shift(how, width):
+    how = replace(how, **width)
+    x, y = (part.detach() for part in two_laws())
+    # 64 and not 60: a power of two leaves the rounding of grid positions almost as it was.
+    assert_close(compare(x + 64, y + 64, how), compare(x, y, how), rtol=1e-8, atol=1e-12)
+
+
+@every_kind
+@pytest.mark.parametrize("factor", [1e-3, 0.99, 250.0])
+def test_a_relative_bandwidth_makes_distances_scale_with_returns(how, factor):
+    # Masses stay, gaps grow by c (property S of the paper, squared). A density falls by c: L² grows by 1/c.
+    x, y = (part.detach() for part in two_laws())
+    expected = compare(x, y, how) * (1 / factor if how.distance == "l2" else factor)
+    assert_close(compare(factor * x, factor * y, how), expected, rtol=1e-8, atol=0)
+
+
+@every_kind
+def test_rows_do_not_see_each_other(how):
+    x, y = two_laws()
+    value = compare(x, y, how)
+    assert value.shape == (8,)
+    assert_close(torch.stack([compare(x[i : i + 1], y[i : i + 1], how)[0] for i in range(8)]), value)
+    (gradient,) = torch.autograd.grad(value[3], x)
+    assert gradient[3].abs().sum() > 0
+    assert gradient[[0, 1, 2, 4, 5, 6, 7]].abs().sum() == 0
+
+
+@every_kind
+def test_gradients_stay_out_of_a_target_without_any(how):
+    x, y = two_laws()
+    target = y.detach()
+    compare(x, target, how).sum().backward()
+    assert x.grad is not None
+    assert target.grad is None
+    assert y.grad is None
+    assert not compare(x.detach(), target, how).requires_grad
+
+
+@every_kind
+@absolute_or_relative
+@pytest.mark.parametrize("rooted", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("reward", [0.1, 3.0, 1e4])
+def test_a_dirac_target_is_an_ordinary_one(how, width, rooted, dtype, reward):
+    # What termination leaves: inside the predicted returns, beside them, far from them.
+    how = replace(how, **width, rooted=rooted)
+    x = samples(40).to(dtype).requires_grad_()
+    value = compare(x, torch.full((8, 30), reward, dtype=dtype), how)
+    (gradient,) = torch.autograd.grad(value.sum(), x)
+    assert value.isfinite().all()
+    assert (value > 0).all()
+    assert gradient.isfinite().all()
+
+
+@every_kind
+@absolute_or_relative
+@pytest.mark.parametrize("rooted", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("reward", [0.0, -2.0, 1e4])
+def test_two_equal_diracs_are_no_distance_apart(how, width, rooted, dtype, reward):
+    how = replace(how, **width, rooted=rooted)
+    x = torch.full((3, 40), reward, dtype=dtype, requires_grad=True)
+    value = compare(x, torch.full((3, 30), reward, dtype=dtype), how)
+    (gradient,) = torch.autograd.grad(value.sum(), x)
+    # A density of zero width has no unit but that of rounding: L² is as good as zero beside its 1/eps.
+    assert_close(value, torch.zeros(3, dtype=dtype), rtol=0, atol=1e-2 if how.distance == "l2" else 1e-5)
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("how", [KINDS[name] for name in ("exact", "shared", "l2")], ids=["exact", "shared", "l2"])
+def test_a_dirac_pulls_the_law_towards_it(how):
+    # Descent moves the mean to the target, from either side. The forms at sample points promise no such thing: they
+    # see the law only where samples are, and may do better to move those away (their literal forms alike).
+    x = samples(100, scale=0.5).requires_grad_()
+    for reward, sign in ((0.8, -1), (-0.8, 1)):
+        at_width = replace(how, bandwidth=0.3)
+        (gradient,) = torch.autograd.grad(compare(x, torch.full((8, 60), reward), at_width).sum(), x)
+        assert (sign * gradient.sum(-1) > 0).all()
+
+
+@every_kind
+def test_midpoints_know_the_distance_of_two_flows_better_than_draws(how):
+    how = replace(how, grid_size=400)
+    weights, locations, scales = torch.tensor([0.3, 0.7]), torch.tensor([-0.5, 1.0]), torch.tensor([0.6, 0.9])
+    one = FlowLaw(weights, locations, scales, torch.tensor(2.0))
+    other = one.bootstrap(0.5, 0.9)
+
+    def distance(n, rule, seed=0):
+        z = base_points(n, rule, like=one.bound, generator=torch.Generator().manual_seed(seed))
+        # Masses fall as 1/N and Ω grows as N: D² at N sample points falls as N⁻². A grid has its own number of points.
+        at_samples = how.distance == "surrogate" and how.support != "shared"
+        return (n**2 if at_samples else 1) * compare(one.at(z).unsqueeze(0), other.at(z).unsqueeze(0), how)
+
+    truth = distance(4000, "midpoint")
+    drawn = torch.cat([distance(200, "random", seed) for seed in range(30)])
+    error = (distance(200, "midpoint") - truth).abs()
+    assert error < 0.05 * truth
+    assert error < 0.5 * (drawn - truth).square().mean().sqrt()
+    assert_close(distance(200, "midpoint"), distance(200, "midpoint", seed=1), rtol=0, atol=0)
+
+
+# Bad input ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bandwidth": 0.0, "relative_bandwidth": 0.0}, "one of them positive, got 0.0 and 0.0"),
+        ({"bandwidth": -1.0}, "must be non-negative"),
+        ({"relative_bandwidth": -1.0}, "must be non-negative"),
+        ({"bandwidth": float("nan")}, "must be non-negative"),
+        ({"grid_size": 3}, "grid_size must be at least 4, got 3"),
+        ({"distance": "surogate"}, "unknown distance 'surogate': did you mean 'surrogate'"),
+        ({"support": "interpolate"}, "unknown support 'interpolate': did you mean 'interpolated'"),
+        ({"kernel": "gausian"}, "unknown kernel 'gausian': did you mean 'gaussian'"),
+        ({"distance": "zebra"}, "known: exact, surrogate, l2"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, message):
+    with pytest.raises(NfdrlError, match=message):
+        Comparison(**settings)
