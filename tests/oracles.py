@@ -8,7 +8,7 @@ Shapes: (B, N), (B, M) → (B,)
 import torch
 
 from nfdrl.bench.literal import cramer_energy, double_sum, gap_matrix, kernel_density, on_points, surrogate_grid
-from nfdrl.numerics.kde import Grid
+from nfdrl.numerics.kde import MARGIN, Grid
 
 __all__ = [
     "compare_slowly",
@@ -41,10 +41,10 @@ def hat_interpolation(points, grid, values):
     return ((1 - gap_matrix(points, grid) / step).clamp_min(0) * values.unsqueeze(-2)).sum(-1)
 
 
-def shared_grid(predicted, target, bandwidth, size):
+def shared_grid(predicted, target, margin, size):
     """One uniform grid a row over both laws, without gradients (Algorithm 1's support s)."""
     both = torch.cat([predicted, target], -1).detach()
-    return Grid.covering(both.amin(-1), both.amax(-1), bandwidth, size).points()
+    return Grid.covering(both.amin(-1), both.amax(-1), margin, size).points()
 
 
 def compare_slowly(predicted, target, how):
@@ -57,7 +57,7 @@ def compare_slowly(predicted, target, how):
     if how.distance == "surrogate" and how.support == "samples":
         parts = [on_points(points, predicted, target, h, how.kernel) for points in (predicted, target)]
         return sum(_rooted(part, how) for part in parts)
-    grid = shared_grid(predicted, target, h, how.grid_size)
+    grid = shared_grid(predicted, target, MARGIN * h, how.grid_size)
     if how.distance == "surrogate" and how.support == "shared":
         return _rooted(surrogate_grid(predicted, target, h, grid, how.kernel), how)
     p, q = (kernel_density(grid, samples, h, how.kernel) for samples in (predicted, target))

@@ -14,13 +14,10 @@ from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import Law, Method
 from nfdrl.networks import Network
 from nfdrl.replay import Batch
+from nfdrl.risk import Mean
 
-Risk = Callable[[Law], Tensor]
-
-
-def mean_value(law: Law) -> Tensor:
-    """The value of an action is its expected return."""
-    return law.mean()
+Valuation = Callable[[Law], Tensor]  # laws (B, A) → the values (B, A) by which actions are chosen
+RISK_NEUTRAL = Mean()
 
 
 @dataclass(frozen=True)
@@ -56,19 +53,18 @@ class Learner:
         network: Network,
         settings: Optimisation,
         *,
-        risk: Risk = mean_value,
+        risk: Valuation = RISK_NEUTRAL,
         generator: torch.Generator | None = None,
     ) -> None:
         self.method, self.online, self.settings = method, network, settings
         self.risk, self.generator = risk, generator
         self.target = copy.deepcopy(network).requires_grad_(False)
-        self._online_weights, self._target_weights = list(network.parameters()), list(self.target.parameters())
+        self._online_weights: list[Tensor] = list(network.parameters())
+        self._target_weights: list[Tensor] = list(self.target.parameters())
         self._special = [_special_optimiser(group) for group in method.parameter_groups(network.head)]
         apart = {id(p) for optimiser, _ in self._special for p in optimiser.param_groups[0]["params"]}
         self._weights = [p for p in self._online_weights if id(p) not in apart]
-        self.optimizer = torch.optim.Adam(
-            self._weights, lr=settings.learning_rate, eps=settings.adam_eps, fused=True
-        )
+        self.optimizer = torch.optim.Adam(self._weights, lr=settings.learning_rate, eps=settings.adam_eps, fused=True)
         self.updates = 0
 
     def update(self, batch: Batch, next_action: Tensor | None = None) -> Tensor:
@@ -124,9 +120,38 @@ class Learner:
         else:
             torch._foreach_lerp_(self._target_weights, self._online_weights, tau)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything a run needs to go on: both networks and the state of the optimisers."""
+        tensors = {f"online.{name}": value for name, value in self.online.state_dict().items()}
+        tensors |= {f"target.{name}": value for name, value in self.target.state_dict().items()}
+        tensors["updates"] = torch.tensor(self.updates)
+        for k, optimiser in enumerate(self._optimisers()):
+            for index, state in optimiser.state_dict()["state"].items():
+                tensors |= {f"optimizer.{k}.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
+        return tensors
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Go on from what `tensors` gave."""
+        for name, network in (("online", self.online), ("target", self.target)):
+            network.load_state_dict(_under(tensors, f"{name}."))
+        self.updates = int(tensors["updates"])
+        for k, optimiser in enumerate(self._optimisers()):
+            whole = optimiser.state_dict()
+            for name, value in _under(tensors, f"optimizer.{k}.").items():
+                index, _, field = name.partition(".")
+                whole["state"].setdefault(int(index), {})[field] = value
+            optimiser.load_state_dict(whole)
+
+    def _optimisers(self) -> list[torch.optim.Optimizer]:
+        return [self.optimizer, *(optimiser for optimiser, _ in self._special)]
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
 
 @torch.no_grad()
-def clip_gradients(parameters: list[Tensor] | list[torch.nn.Parameter], max_norm: float) -> None:
+def clip_gradients(parameters: list[Tensor], max_norm: float) -> None:
     """Scale all gradients down so that their joint norm is at most `max_norm`, without asking for its value."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))

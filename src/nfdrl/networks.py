@@ -45,7 +45,7 @@ class OneHot(nn.Module):
     def forward(self, state: Tensor) -> Tensor:
         """Integers (...) to rows (..., n)."""
         index = state.long() - self.start
-        return cast(Tensor, nn.functional.one_hot(index, self.features)).to(torch.get_default_dtype())
+        return nn.functional.one_hot(index, self.features).to(torch.get_default_dtype())
 
 
 class MultiOneHot(nn.Module):
@@ -89,7 +89,12 @@ class ImageTorso(nn.Module):
     """
 
     def __init__(
-        self, convolutions: nn.Sequential, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool
+        self,
+        convolutions: nn.Sequential,
+        shape: Sequence[int],
+        widths: Sequence[int],
+        channels_first: bool,
+        scale: bool,
     ) -> None:
         super().__init__()
         self.channels_first, self.scale = channels_first, scale
@@ -131,9 +136,7 @@ class SmallCNN(ImageTorso):
 
     def __init__(self, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool = False) -> None:
         channels = shape[0] if channels_first else shape[-1]
-        super().__init__(
-            nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU()), shape, widths, channels_first, scale
-        )
+        super().__init__(nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU()), shape, widths, channels_first, scale)
 
 
 class Network(nn.Module):
@@ -149,6 +152,7 @@ class Network(nn.Module):
         return self.head(self.torso(observation))
 
     def __call__(self, observation: Tensor) -> Law:
+        """The laws of all actions; batch shape (B, A)."""
         return cast(Law, super().__call__(observation))
 
 
@@ -157,9 +161,7 @@ def table(method: Method, states: int, actions: int) -> Network:
     return Network(OneHot(states), method.head(states, actions))
 
 
-def network_for(
-    method: Method, space: gymnasium.Space[object], actions: int, sizes: TorsoSizes, seed: int
-) -> Network:
+def network_for(method: Method, space: gymnasium.Space[object], actions: int, sizes: TorsoSizes, seed: int) -> Network:
     """A torso that suits the observation space under the method's head; the same seed gives the same weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # modules draw their first weights from the global generator

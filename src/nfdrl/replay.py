@@ -29,7 +29,7 @@ class Batch:
     def split(self, size: int) -> list[Batch]:
         """Batches of `size` rows that share this one's memory."""
         columns = (self.observation, self.action, self.reward, self.discount, self.next_observation)
-        return [Batch(*parts) for parts in zip(*(column.split(size) for column in columns), strict=True)]
+        return [Batch(*parts) for parts in zip(*(torch.split(column, size) for column in columns), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,7 @@ from nfdrl.errors import NfdrlError, unknown_name
 from nfdrl.laws.base import Law
 
 BULK_CELLS = 192  # cells of equal probability: an atom's mass is seen to 1/384
-TAIL_CELLS = (
-    32  # halvings of the outermost cell on each side: levels from 1e-12 on, where a distortion may put its mass
-)
+TAIL_CELLS = 32  # halvings of the outermost cell on each side: a distortion may put its mass far out
 MIN_CPW_EXPONENT = 0.28  # below 0.279 the weighting function falls somewhere, so that masses would be negative
 
 
@@ -86,8 +84,8 @@ class VaR(Risk):
 class DistortedMean(Risk):
     """∫ y d(h∘F)(y) = ∫₀¹ F⁻¹(τ) dh(τ): the mean after h has moved cumulative probability.
 
-    h(τ) ≥ τ puts mass on bad returns and is risk-averse. Sampling levels β(u) with u uniform (Dabney et al. 2018b,
-    Section 3.1) is the same thing with β = h⁻¹.
+    h(τ) ≥ τ puts mass on bad returns and is risk-averse. Sampling levels β(u) with u uniform (Dabney et al. 2018b)
+    is the same thing with β = h⁻¹.
     """
 
     @abstractmethod
@@ -106,8 +104,7 @@ class DistortedMean(Risk):
 class Wang(DistortedMean):
     """h(τ) = Φ(Φ⁻¹(τ) − η), or β(u) = Φ(Φ⁻¹(u) + η): negative η is risk-averse, 0 the mean, positive risk-seeking.
 
-    The sign is that of Dabney et al. 2018b, Section 3.1; Wang 2000, Eq. 6, has λ = η on the decumulative probability
-    of an asset. N(m, s²) has the value m + ηs.
+    The sign is that of Dabney et al. 2018b; Wang 2000 writes the same distortion on 1 − τ. N(m, s²) has the value m + ηs.
     """
 
     name: ClassVar[str] = "wang"
@@ -118,7 +115,8 @@ class Wang(DistortedMean):
 
     def distort(self, tau: Tensor) -> Tensor:
         """Φ(Φ⁻¹(τ) − η)."""
-        return torch.special.ndtr(torch.special.ndtri(tau) - self.eta)
+        distorted: Tensor = torch.special.ndtr(torch.special.ndtri(tau) - self.eta)
+        return distorted
 
 
 @final
@@ -131,7 +129,7 @@ class CPW(DistortedMean):
     """
 
     name: ClassVar[str] = "cpw"
-    eta: float = 0.71  # Wu and Gonzalez 1996, as quoted by Dabney et al. 2018b, Section 3.1
+    eta: float = 0.71  # Wu and Gonzalez 1996, as quoted by Dabney et al. 2018b
 
     def __post_init__(self) -> None:
         inside = MIN_CPW_EXPONENT <= self.eta <= 1

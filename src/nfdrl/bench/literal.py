@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nfdrl.errors import unknown_name
-from nfdrl.numerics.kde import KERNELS, SHARPER
+from nfdrl.numerics.kde import COMPONENTS, KERNELS, Kernel
 
 
 def gap_matrix(x: Tensor, y: Tensor) -> Tensor:
@@ -23,18 +23,20 @@ def gap_matrix(x: Tensor, y: Tensor) -> Tensor:
     return (x.unsqueeze(-1) - y.unsqueeze(-2)).abs()
 
 
-def kernel_density(points: Tensor, samples: Tensor, bandwidth: Tensor | float, kernel: str = "gaussian") -> Tensor:
+def kernel_density(points: Tensor, samples: Tensor, bandwidth: Tensor | float, kernel: Kernel = "gaussian") -> Tensor:
     """p̂(y) = N⁻¹ Σₖ K_h(y − yₖ) at every point (Appendix F, item 2).
 
     Shapes: (..., P), (..., N), a number or (...) → (..., P)
     """
     if kernel not in KERNELS:
         raise unknown_name("kernel", kernel, KERNELS)
-    if kernel == "two-scale":
-        return 0.5 * (kernel_density(points, samples, bandwidth) + kernel_density(points, samples, bandwidth / SHARPER))
     h = torch.as_tensor(bandwidth, dtype=samples.dtype, device=samples.device).unsqueeze(-1)
-    u = (points.unsqueeze(-1) - samples.unsqueeze(-2)) / h.unsqueeze(-1)
-    return torch.exp(-0.5 * u.square()).mean(-1) / (math.sqrt(2 * math.pi) * h)
+    gaps = points.unsqueeze(-1) - samples.unsqueeze(-2)
+    density = torch.zeros_like(gaps[..., 0])
+    for share, fraction in COMPONENTS[kernel]:
+        u = gaps / (fraction * h).unsqueeze(-1)
+        density = density + share * torch.exp(-0.5 * u.square()).mean(-1) / (math.sqrt(2 * math.pi) * fraction * h)
+    return density
 
 
 def double_sum(predicted: Tensor, target: Tensor, support: Tensor) -> Tensor:
@@ -47,7 +49,7 @@ def double_sum(predicted: Tensor, target: Tensor, support: Tensor) -> Tensor:
 
 
 def surrogate_samples(
-    predicted: Tensor, target: Tensor, bandwidth: Tensor | float, kernel: str = "gaussian"
+    predicted: Tensor, target: Tensor, bandwidth: Tensor | float, kernel: Kernel = "gaussian"
 ) -> tuple[Tensor, Tensor]:
     """D² on the predicted and D² on the target sample points, of estimates normalised there (Appendix F, items 2–3).
 
@@ -59,14 +61,14 @@ def surrogate_samples(
     return on_predicted, on_points(target, predicted, target, bandwidth, kernel)
 
 
-def on_points(points: Tensor, predicted: Tensor, target: Tensor, bandwidth: Tensor | float, kernel: str) -> Tensor:
+def on_points(points: Tensor, predicted: Tensor, target: Tensor, bandwidth: Tensor | float, kernel: Kernel) -> Tensor:
     """D² of the two kernel estimates at `points`, each normalised there."""
     w, v = (kernel_density(points, samples, bandwidth, kernel) for samples in (predicted, target))
     return double_sum(w / w.sum(-1, keepdim=True), v / v.sum(-1, keepdim=True), points)
 
 
 def surrogate_grid(
-    predicted: Tensor, target: Tensor, bandwidth: Tensor | float, grid: Tensor, kernel: str = "gaussian"
+    predicted: Tensor, target: Tensor, bandwidth: Tensor | float, grid: Tensor, kernel: Kernel = "gaussian"
 ) -> Tensor:
     """D² on one uniform grid a row, of estimates summed over every sample at every grid point (Algorithm 1).
 

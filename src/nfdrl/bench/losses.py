@@ -63,7 +63,7 @@ def _literal_samples(predicted: Tensor, target: Tensor) -> Tensor:
 
 def _literal_grid(predicted: Tensor, target: Tensor) -> Tensor:
     low, high = joint_range(predicted, target)
-    grid = Grid.covering(low, high, torch.full_like(low, BANDWIDTH), predicted.shape[-1])
+    grid = Grid.covering(low, high, torch.full_like(low, 4 * BANDWIDTH), predicted.shape[-1])
     return literal.surrogate_grid(predicted, target, BANDWIDTH, grid.points())
 
 

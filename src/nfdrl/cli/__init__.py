@@ -13,7 +13,9 @@ import torch
 import tyro
 
 from nfdrl.cli.bench import Bench
+from nfdrl.cli.evaluate import Evaluate
 from nfdrl.cli.paper import Paper
+from nfdrl.cli.train import Train
 from nfdrl.errors import NfdrlError
 
 __all__ = ["main"]
@@ -21,6 +23,8 @@ __all__ = ["main"]
 ABOUT = """Distributional reinforcement learning with normalizing-flow return laws.
 
 verbs and an example of each:
+  nfdrl train --method nfdrl-s --env CartPole-v1 --steps 100000 --out out/cartpole
+  nfdrl evaluate out/cartpole --episodes 100
   nfdrl paper list               what can be run
   nfdrl paper theory             one figure of the paper, into out/paper/theory
   nfdrl paper all --smoke        all of them, in a small form
@@ -31,7 +35,9 @@ verbs and an example of each:
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 Verb = (
-    Annotated[Paper, tyro.conf.subcommand("paper", description=inspect.getdoc(Paper))]
+    Annotated[Train, tyro.conf.subcommand("train", description=inspect.getdoc(Train))]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate", description=inspect.getdoc(Evaluate))]
+    | Annotated[Paper, tyro.conf.subcommand("paper", description=inspect.getdoc(Paper))]
     | Annotated[Bench, tyro.conf.subcommand("bench", description=inspect.getdoc(Bench))]
 )
 
@@ -42,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
         return 0
-    verb: Paper | Bench = tyro.cli(Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"])
+    verb: Train | Evaluate | Paper | Bench = tyro.cli(Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"])
     prepare_torch()
     try:
         return verb.run()

@@ -106,7 +106,7 @@ def _register_extras(name: str) -> None:
     """Packages whose ids exist only once they are imported."""
     if name.startswith("ALE/"):
         try:
-            import ale_py
+            import ale_py  # type: ignore[import-not-found, unused-ignore]
         except ModuleNotFoundError:
             return
         gymnasium.register_envs(ale_py)

@@ -65,7 +65,7 @@ class DirectStream:
         fresh = terminated | truncated
         if fresh.any():
             reached = observation.copy()
-            for k in np.flatnonzero(fresh):
+            for k in np.flatnonzero(fresh).tolist():
                 observation[k] = self.envs[k].reset()[0]
         return Step(reward, terminated, truncated, reached, observation, fresh)
 

@@ -124,6 +124,7 @@ class Head(nn.Module, ABC):
         """The return law of every action."""
 
     def __call__(self, features: Tensor) -> Law:
+        """The return law of every action."""
         law = super().__call__(features)
         assert isinstance(law, Law)
         return law

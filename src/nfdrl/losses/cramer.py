@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from nfdrl.errors import NfdrlError, unknown_name
-from nfdrl.numerics.kde import KERNELS, Grid, Kernel, interpolate, smoothed_masses
+from nfdrl.numerics.kde import KERNELS, MARGIN, Grid, Kernel, bin_linear, interpolate, smooth
 from nfdrl.numerics.spread import pairwise_gap_sum, uniform_gap_sum
 
 Distance = Literal["exact", "surrogate", "l2"]
 Support = Literal["shared", "interpolated", "samples"]
 DISTANCES: tuple[Distance, ...] = ("exact", "surrogate", "l2")
 SUPPORTS: tuple[Support, ...] = ("shared", "interpolated", "samples")
-LEAST_MASS = 1e-5
+LEAST_DENSITY = 1e-4  # of one whole law spread over one bandwidth
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Comparison:
 
     distance: Distance = "surrogate"
     support: Support = "shared"  # Algorithm 1 on the grid itself; the other two collapse on sampled targets
-    kernel: Kernel = "two-scale"  # as far-sighted as the Gaussian and five times as sharp; paper: "gaussian"
+    kernel: Kernel = "multi-scale"  # learns sharp laws and keeps their means; paper: "gaussian"
     bandwidth: float = 0.0  # paper, table of hyper-parameters: 0.05
-    relative_bandwidth: float = 0.05  # half and twice as much learn as well; paper: 0
+    relative_bandwidth: float = 0.25  # of the widest scale; paper: 0
     grid_size: int | None = None  # twice as many as samples ("samples" support: eight times); paper: as many
     rooted: bool = False  # eq:loss as printed takes the root, which is biased on sampled transitions
 
@@ -60,10 +60,19 @@ class Comparison:
         """The number of grid points for laws given by so many samples."""
         return self.grid_size or samples * (8 if self.support == "samples" else 2)
 
-    def width(self, low: Tensor, high: Tensor) -> Tensor:
-        """The bandwidth of each row, for laws that jointly cover [low, high]; never under rounding."""
+    def smoothing(self, low: Tensor, high: Tensor, size: int) -> tuple[Grid, Tensor | float]:
+        """The grid of each row, for laws that jointly cover [low, high], and the bandwidth in grid steps.
+
+        A bandwidth that is only relative is the same number of steps in every row.
+        """
         rounding = torch.finfo(low.dtype).eps * (1 + torch.maximum(low.abs(), high.abs()))
-        return torch.maximum((self.relative_bandwidth * (high - low)).clamp_min(self.bandwidth), rounding)
+        extent = torch.maximum(high - low, rounding)
+        if self.bandwidth == 0:
+            grid = Grid.covering(low, low + extent, MARGIN * self.relative_bandwidth * extent, size)
+            return grid, (size - 1) * self.relative_bandwidth / (1 + 2 * MARGIN * self.relative_bandwidth)
+        width = (self.relative_bandwidth * extent).clamp_min(self.bandwidth)
+        grid = Grid.covering(low, low + extent, MARGIN * width, size)
+        return grid, width / grid.step
 
 
 def compare(predicted: Tensor, target: Tensor, how: Comparison) -> Tensor:
@@ -73,18 +82,18 @@ def compare(predicted: Tensor, target: Tensor, how: Comparison) -> Tensor:
     """
     if how.distance == "exact":
         return _root(cramer_exact(predicted, target), how.rooted)
-    low, high = joint_range(predicted, target)
-    width = how.width(low, high)
     size = how.points(max(predicted.shape[-1], target.shape[-1]))
-    grid = Grid.covering(low, high, width, size)
-    w, v = (smoothed_masses(samples, width, grid, how.kernel) for samples in (predicted, target))
+    grid, width = how.smoothing(*joint_range(predicted, target), size)
+    w, v = bin_linear(predicted, grid), bin_linear(target, grid)
+    if how.distance == "surrogate" and how.support != "shared":
+        w, v = smooth(w, width, how.kernel), smooth(v, width, how.kernel)
+        parts = (surrogate_at(points, (w, v), grid, width) for points in (predicted, target))
+        return sum((_root(part, how.rooted) for part in parts), torch.zeros_like(grid.step))
+    difference = smooth(w - v, width, how.kernel)  # smoothing is linear: once is enough
     if how.distance == "l2":
-        return _root((w - v).square().sum(-1) / grid.step, how.rooted)
-    if how.support == "shared":
-        omega = uniform_gap_sum(size, grid.step)
-        return _root((omega * (w - v).square()).sum(-1) / size**2, how.rooted)
-    parts = (surrogate_at(points, (w, v), grid) for points in (predicted, target))
-    return sum((_root(part, how.rooted) for part in parts), torch.zeros_like(low))
+        return _root(difference.square().sum(-1) / grid.step, how.rooted)
+    omega = uniform_gap_sum(size, grid.step)
+    return _root((omega * difference.square()).sum(-1) / size**2, how.rooted)
 
 
 def cramer_exact(predicted: Tensor, target: Tensor) -> Tensor:
@@ -114,7 +123,7 @@ def cramer_surrogate(predicted: Tensor, target: Tensor, support: Tensor) -> Tens
     return (omega * (predicted - target).square()).sum(-1) / n**2
 
 
-def surrogate_at(points: Tensor, masses: tuple[Tensor, Tensor], grid: Grid) -> Tensor:
+def surrogate_at(points: Tensor, masses: tuple[Tensor, Tensor], grid: Grid, width: Tensor | float) -> Tensor:
     """D² with both smoothed laws read off the grid at sample points and normalised there (Appendix F).
 
     Shapes: (B, N) → (B,)
@@ -122,7 +131,8 @@ def surrogate_at(points: Tensor, masses: tuple[Tensor, Tensor], grid: Grid) -> T
     # The filter leaves rounding noise around zero where a law has no mass. A law with hardly any mass at all
     # these points is not blown up to a whole one: that would turn noise into signal.
     w, v = (interpolate(part, grid, points).clamp_min(0) for part in masses)
-    w, v = (part / part.sum(-1, keepdim=True).clamp_min(LEAST_MASS) for part in (w, v))
+    least = torch.as_tensor(LEAST_DENSITY / width, dtype=points.dtype, device=points.device).unsqueeze(-1)
+    w, v = (part / torch.maximum(part.sum(-1, keepdim=True), least) for part in (w, v))
     return cramer_surrogate(w, v, points)
 
 

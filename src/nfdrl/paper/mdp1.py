@@ -31,7 +31,7 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
         for mdp, pair, (bandwidth, spread) in cases:
             # A bandwidth far under the distance of the two laws gives no slope to follow. The relative part keeps
             # it in sight and has fallen under the absolute one by the time the laws meet.
-            comparison = Comparison(distance=distance, bandwidth=bandwidth)
+            comparison = Comparison(distance, kernel="gaussian", bandwidth=bandwidth, relative_bandwidth=0.05)
             learned.append(
                 learn_pair(
                     mdp, pair, FlowMethod(comparison, terminal_std=spread), settings,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from nfdrl.errors import NfdrlError, unknown_name
@@ -38,7 +38,7 @@ class TrainConfig:
     num_envs: int = 1  # ours: one environment is stepped directly; the paper uses 4
     return_range: ReturnRange = "observed"  # ours: support or initial bound from the rewards of the first steps
     report_every: int = 1_000  # ours: steps between two lines of metrics
-    torso: TorsoSizes = TorsoSizes()
+    torso: TorsoSizes = field(default_factory=TorsoSizes)
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""

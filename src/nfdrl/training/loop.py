@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdrl.envs.stepping import Stream, check_observation, check_step
-from nfdrl.learner import Learner, Risk, mean_value
+from nfdrl.learner import Learner, Valuation
 from nfdrl.networks import Network
 from nfdrl.replay import Replay, Step, storage_dtype
 from nfdrl.training.config import TrainConfig
@@ -55,7 +55,7 @@ Event = EpisodeEnd | Report
 class Actor:
     """ε-greedy actions for all environments in one forward pass, or none where all explore."""
 
-    def __init__(self, network: Network, actions: int, rng: np.random.Generator, risk: Risk = mean_value) -> None:
+    def __init__(self, network: Network, actions: int, rng: np.random.Generator, risk: Valuation) -> None:
         self.network, self.actions, self.rng, self.risk = network, actions, rng, risk
         self.device = next(network.parameters()).device
 
@@ -143,7 +143,7 @@ class Trainer:
         return observation if observation.dtype == self.dtype else observation.astype(self.dtype)
 
     def _act(self, observation: Array, epsilon: float) -> Array:
-        if self._actor is None or self.replay.transitions < self.config.learning_starts:
+        if self._actor is None:
             return self.rng.integers(self.actions, size=len(observation))
         return self._actor.act(observation, epsilon)
 

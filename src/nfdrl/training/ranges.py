@@ -6,7 +6,8 @@ the right scale. All methods that ask get the same range, measured the same way,
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 
@@ -54,11 +55,9 @@ def discounted_returns(replay: Replay) -> np.ndarray[tuple[int], np.dtype[np.flo
 
 def within(method: Method, low: float, high: float) -> Method:
     """The method for returns in [low, high], where it has settings for that; otherwise the method as it is."""
-    if not is_dataclass(method):
-        return method
-    names = {field.name for field in fields(method)}
-    if {"v_min", "v_max"} <= names:
-        return replace(method, v_min=low, v_max=high)
-    if "initial_bound" in names:
-        return replace(method, initial_bound=max(abs(low), abs(high)))
+    settings: Any = method
+    if hasattr(method, "v_min") and hasattr(method, "v_max"):
+        return cast(Method, replace(settings, v_min=low, v_max=high))
+    if hasattr(method, "initial_bound"):
+        return cast(Method, replace(settings, initial_bound=max(abs(low), abs(high))))
     return method

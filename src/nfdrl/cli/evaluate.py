@@ -1,0 +1,61 @@
+"""`nfdrl evaluate`: greedy episodes of a trained agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from nfdrl.cli.train import CHECKPOINT, write_json
+from nfdrl.errors import NfdrlError
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play whole episodes with a trained agent and print its returns.
+
+    Example: `nfdrl evaluate out/cartpole --episodes 100 --risk cvar:0.1`.
+    """
+
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Folder that `nfdrl train` or `Agent.save` wrote."""
+
+    episodes: int = 20
+    """How many; the k-th is seeded with seed + k."""
+
+    seed: int = 10_000
+    """Seed of the first episode."""
+
+    risk: str | None = None
+    """What actions are chosen by: mean, cvar:0.1, …; what the agent was trained with where it is not given."""
+
+    env: str | None = None
+    """Another environment with the same observations and actions."""
+
+    device: str = "auto"
+    """auto, cpu or cuda."""
+
+    out: Path | None = None
+    """A JSON file for all returns and lengths."""
+
+    def run(self) -> int:
+        """Do what was asked; the exit code."""
+        from nfdrl.agent import Agent
+
+        if self.out is not None and self.out.exists():
+            raise NfdrlError(f"{str(self.out)!r} exists: name another file")
+        inner = self.run_folder / CHECKPOINT
+        folder = inner if inner.is_dir() else self.run_folder
+        agent = Agent.load(folder, self.env, risk=self.risk, device=self.device)
+        result = agent.evaluate(self.episodes, self.seed)
+        print(
+            f"return {result.mean:.4g} ± {result.std:.3g} over {self.episodes} episodes "
+            f"(least {result.returns.min():.4g}, most {result.returns.max():.4g}, length {result.lengths.mean():.4g})"
+        )
+        if self.out is not None:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            numbers = {"returns": result.returns.tolist(), "lengths": result.lengths.tolist()}
+            write_json(self.out, {"mean": result.mean, "std": result.std, "risk": str(agent.risk), **numbers})
+        return 0

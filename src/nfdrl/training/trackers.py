@@ -1,0 +1,115 @@
+"""Listeners to the training loop: a CSV file, TensorBoard, a progress bar."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from nfdrl.errors import NfdrlError
+from nfdrl.training.loop import Event, Report
+
+
+class Tracker(Protocol):
+    """Something that is told every event, and told when there are no more."""
+
+    def track(self, event: Event) -> None:
+        """Take notice of an event."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+class CsvTracker:
+    """One line a report; a file that exists is continued."""
+
+    def __init__(self, path: Path) -> None:
+        names = [field.name for field in fields(Report)]
+        new = not path.exists()
+        self._file = path.open("a", newline="", encoding="utf-8")
+        self._writer = csv.DictWriter(self._file, names)
+        if new:
+            self._writer.writeheader()
+
+    def track(self, event: Event) -> None:
+        """Write a report."""
+        if isinstance(event, Report):
+            self._writer.writerow({name: "" if value is None else value for name, value in asdict(event).items()})
+            self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TensorBoardTracker:
+    """Scalars for TensorBoard."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ModuleNotFoundError:
+            raise NfdrlError('TensorBoard is not installed: pip install "nfdrl[tensorboard]"') from None
+        self._writer: Any = SummaryWriter(str(folder))
+
+    def track(self, event: Event) -> None:
+        """Write a report."""
+        if isinstance(event, Report):
+            for name, value in asdict(event).items():
+                if name != "step" and value is not None:
+                    self._writer.add_scalar(f"train/{name}", value, event.step)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._writer.close()
+
+
+class ProgressTracker:
+    """A bar with speed, return, loss and the time that is left."""
+
+    def __init__(self, total: int, done: int = 0, console: Console | None = None) -> None:
+        self._bar = Progress(
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(),
+            console=console or Console(stderr=True),
+        )
+        self._task = self._bar.add_task("", total=total, completed=done, numbers="warming up")
+        self._bar.start()
+
+    def track(self, event: Event) -> None:
+        """Move the bar."""
+        if isinstance(event, Report):
+            self._bar.update(self._task, completed=event.step, numbers=_numbers(event))
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.stop()
+
+
+def _numbers(report: Report) -> str:
+    parts = [f"{report.steps_per_second:,.0f} steps/s"]
+    if report.episode_return is not None:
+        parts.append(f"return {report.episode_return:.4g}")
+    if report.loss is not None:
+        parts.append(f"loss {report.loss:.3g}")
+    return "  ".join(parts)
+
+
+def tracked(events: Iterable[Event], trackers: Iterable[Tracker]) -> Iterator[Event]:
+    """The same events, after every tracker was told; trackers are closed at the end, also after an error."""
+    with ExitStack() as stack:
+        listening = list(trackers)
+        for tracker in listening:
+            stack.callback(tracker.close)
+        for event in events:
+            for tracker in listening:
+                tracker.track(event)
+            yield event

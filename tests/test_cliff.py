@@ -1,0 +1,213 @@
+"""The cliff: exact laws by hand, and what each method's learned laws make of its one choice."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+from torch import nn
+
+from nfdrl.envs import FINITE_MDPS
+from nfdrl.envs.cliff import LONG, SHORT, risky_cliff
+from nfdrl.envs.finite import FiniteMDP
+from nfdrl.envs.toy import TOY_MDPS
+from nfdrl.errors import NfdrlError
+from nfdrl.evaluation.truth import exact_returns
+from nfdrl.laws.base import Law, Method
+from nfdrl.laws.categorical import C51
+from nfdrl.laws.dirac import DQN
+from nfdrl.laws.expectile import ERDQN
+from nfdrl.laws.flow import FlowMethod
+from nfdrl.laws.fraction import FQF
+from nfdrl.laws.implicit import IQN
+from nfdrl.laws.mixture import MixtureLaw
+from nfdrl.laws.monotone import UMDQN
+from nfdrl.laws.quantile import QRDQN
+from nfdrl.losses.cramer import Comparison
+from nfdrl.networks import Network
+from nfdrl.risk import parse_risk
+from nfdrl.training import policy_evaluation
+from nfdrl.training.policy_evaluation import Evaluation, evaluate_policy
+
+
+def safe_policy(mdp: FiniteMDP) -> np.ndarray:
+    return np.full(mdp.n_states, LONG)
+
+
+def laws_at_the_start(mdp: FiniteMDP) -> tuple[MixtureLaw, MixtureLaw]:
+    truth = exact_returns(mdp, safe_policy(mdp))
+    assert truth.kind == "exact"
+    return truth[0, SHORT], truth[0, LONG]
+
+
+# The truth
+
+
+def test_the_short_way_has_three_falls_and_one_arrival():
+    short, _ = laws_at_the_start(risky_cliff())
+    assert short.means.tolist() == pytest.approx([-1.4, -1.3, -1.2, -0.4], abs=1e-12)
+    # 0.97²·0.03, 0.97·0.03, 0.03, 0.97³
+    assert short.weights.tolist() == pytest.approx([0.028227, 0.0291, 0.03, 0.912673], abs=1e-12)
+
+
+def test_the_long_way_costs_six_steps_for_sure():
+    _, long = laws_at_the_start(risky_cliff())
+    assert long.mean().item() == pytest.approx(-0.6, abs=1e-12)
+    assert long.variance().item() == pytest.approx(0, abs=1e-24)
+
+
+def test_mean_and_cvar_of_the_short_way_by_hand():
+    short, _ = laws_at_the_start(risky_cliff())
+    # 1.4·0.028227 + 1.3·0.0291 + 1.2·0.03 = 0.1133478; and 0.4·0.912673 = 0.3650692
+    assert short.mean().item() == pytest.approx(-0.478417, abs=1e-12)
+    # the worst tenth: all falls, and 0.1 − 0.087327 = 0.012673 of the arrivals
+    assert short.cvar(0.1).item() == pytest.approx(-(0.1133478 + 0.4 * 0.012673) / 0.1, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("risk", "best"),
+    [
+        ("mean", SHORT),
+        ("var:0.5", SHORT),
+        ("cvar:0.1", LONG),
+        ("cvar:0.9", SHORT),
+        ("var:0.05", LONG),
+        ("wang:-0.75", LONG),
+        ("wang:0.75", SHORT),
+        ("entropic:4", LONG),
+        ("entropic:0.5", SHORT),
+        ("mean-variance:3", LONG),
+        ("below:-0.7", LONG),
+        ("below:-0.5", SHORT),
+    ],
+)
+def test_what_each_functional_chooses(risk: str, best: int):
+    short, long = (parse_risk(risk)(law).item() for law in laws_at_the_start(risky_cliff()))
+    assert (LONG if long > short else SHORT) == best
+
+
+@pytest.mark.parametrize("policy", [SHORT, LONG])
+def test_only_the_start_is_a_choice(policy: int):
+    mdp = risky_cliff()
+    truth = exact_returns(mdp, np.full(mdp.n_states, policy))
+    for state in range(1, mdp.n_states - 2):
+        assert torch.equal(truth[state, SHORT].means, truth[state, LONG].means)
+        assert torch.equal(truth[state, SHORT].weights, truth[state, LONG].weights)
+
+
+def test_the_optimal_policy_takes_the_short_way():
+    assert risky_cliff().optimal_policy()[0] == SHORT
+    assert risky_cliff(slip=0.2).optimal_policy()[0] == LONG
+
+
+def test_options_reach_the_table():
+    """One slippery step: −2·0.2 or −2·0.2 − 3 with discount 1; the long way has length + 3 = 4 steps."""
+    short, long = laws_at_the_start(risky_cliff(length=1, slip=0.25, loss=3.0, step_cost=0.2))
+    assert short.means.tolist() == pytest.approx([-3.4, -0.4])
+    assert short.weights.tolist() == pytest.approx([0.25, 0.75])
+    assert long.mean().item() == pytest.approx(-0.8)
+    _, discounted = laws_at_the_start(risky_cliff(length=1, step_cost=1.0, discount=0.5))
+    assert discounted.mean().item() == pytest.approx(-(1 + 0.5 + 0.25 + 0.125))
+
+
+def test_without_slips_nobody_falls():
+    short, _ = laws_at_the_start(risky_cliff(slip=0.0))
+    assert short.means.tolist() == pytest.approx([-0.4])
+
+
+def test_it_is_small():
+    assert risky_cliff().n_states == 11
+    assert risky_cliff().state_names[-2:] == ("goal", "abyss")
+
+
+@pytest.mark.parametrize(("options", "message"), [({"length": 0}, "length"), ({"slip": 1.5}, "slip")])
+def test_bad_options_are_refused(options: dict[str, float], message: str):
+    with pytest.raises(NfdrlError, match=message):
+        risky_cliff(**options)
+
+
+# As an environment
+
+
+def test_gymnasium_accepts_the_environment():
+    check_env(gymnasium.make("nfdrl/RiskyCliff-v0").unwrapped, skip_render_check=True)
+    assert gymnasium.make("nfdrl/RiskyCliff-v0", slip=0.5).unwrapped.mdp.rows.probability.min() == 0.5
+
+
+def test_the_long_way_is_played_in_six_steps():
+    env = gymnasium.make("nfdrl/RiskyCliff-v0")
+    state, _ = env.reset(seed=0)
+    rewards, terminated = [], False
+    while not terminated:
+        state, reward, terminated, _, _ = env.step(LONG)
+        rewards.append(reward)
+    assert rewards == [-0.1] * 6
+    assert env.unwrapped.mdp.state_names[state] == "goal"
+
+
+def test_the_registry_has_every_finite_mdp():
+    assert set(FINITE_MDPS) == {*TOY_MDPS, "cliff"}
+    assert all(build().name == name for name, build in FINITE_MDPS.items())
+
+
+# Learned laws
+
+
+def frequent_cliff() -> FiniteMDP:
+    """A cliff whose tail a few hundred updates can see: −0.4, or −1.4 with probability 0.2, against −0.8 for sure.
+
+    Mean −0.6 and CVaR(0.1) −1.4 on the short way, both −0.8 on the long one.
+    """
+    return risky_cliff(length=1, slip=0.2, loss=1.0, step_cost=0.2)
+
+
+def embedded(method: Method, states: int, actions: int) -> Network:
+    """A table of 32 features a state, for heads that multiply the features with the level's.
+
+    On one-hot features such a head has a single number for each state and level, and where it is cut at 0 all
+    states share one value.
+    """
+    return Network(nn.Embedding(states, 32), method.head(32, actions))
+
+
+BOUNDS = {"v_min": -1.6, "v_max": 0.0}  # every return lies in [−1.4, −0.2]
+FAST = Evaluation(updates=600, learning_rate=3e-2)
+FLOW = Evaluation(updates=1000, batch_size=32, learning_rate=1e-2)
+DEEP = Evaluation(updates=400, learning_rate=1e-2, target_every=10)
+
+LEARNERS: dict[str, tuple[Method, Evaluation]] = {
+    # a kernel as wide as the gap between the modes: with the default one the rare mode is not found in 1,500 updates
+    "nfdrl-s": (FlowMethod(Comparison("surrogate", bandwidth=1.0), samples=32, initial_bound=2.0), FLOW),
+    "nfdrl-e": (FlowMethod(Comparison("exact"), samples=32, initial_bound=2.0), FLOW),
+    "c51": (C51(atoms=33, **BOUNDS), FAST),
+    "qr-dqn": (QRDQN(quantiles=16, huber_threshold=0.02), FAST),
+    "iqn": (IQN(16, 16, 32, cosines=16, hidden=32, huber_threshold=0.02), DEEP),
+    "fqf": (FQF(fractions=16, cosines=16, hidden=32, huber_threshold=0.02), DEEP),
+    "er-dqn": (ERDQN(), FAST),
+    "umdqn": (UMDQN(points=65, hidden=32, **BOUNDS), FAST),
+}
+
+
+def learned(method: Method, settings: Evaluation, seed: int = 0) -> Law:
+    """The learned laws of both ways at the start; batch shape (2,)."""
+    mdp = frequent_cliff()
+    return evaluate_policy(mdp, safe_policy(mdp), method, settings, seed=seed).laws([[0, SHORT], [0, LONG]])
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_learned_law_takes_the_short_way_in_the_mean_and_the_long_way_in_the_cvar(name, monkeypatch):
+    if name in ("iqn", "fqf"):
+        monkeypatch.setattr(policy_evaluation, "table", embedded)
+    law = learned(*LEARNERS[name])
+    assert parse_risk("mean")(law).argmax() == SHORT
+    assert parse_risk("cvar:0.1")(law).argmax() == LONG
+    assert law.mean().tolist() == pytest.approx([-0.6, -0.8], abs=0.1)
+    assert law.cvar(0.1)[SHORT].item() == pytest.approx(-1.4, abs=0.15)
+
+
+def test_dqn_has_no_tail_and_takes_the_short_way_for_both():
+    law = learned(DQN(), FAST)
+    assert torch.equal(parse_risk("cvar:0.1")(law), law.mean())
+    assert parse_risk("mean")(law).argmax() == parse_risk("cvar:0.1")(law).argmax() == SHORT
