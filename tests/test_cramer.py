@@ -198,9 +198,9 @@ def test_the_error_of_a_grid_is_of_second_order(how, kernel, width):
         at_size = replace(how, **width, kernel=kernel, grid_size=finer(size, kernel))
         direct = compare_slowly(*inputs, at_size)
         errors.append(float(((compare(*inputs, at_size) - direct) / direct).abs().mean()))
-    # A quarter each time; single errors depend on where samples fall between two grid points.
-    assert errors[1] < 0.35 * errors[0]
-    assert errors[2] < 0.35 * errors[1]
+    # A quarter each time, so a sixteenth of the first; single errors depend on where samples fall between grid points.
+    assert errors[1] < 0.5 * errors[0]
+    assert errors[2] < 0.12 * errors[0]
 
 
 @smoothed_kind

@@ -75,7 +75,7 @@ class MLP(nn.Module):
     def forward(self, observation: Tensor) -> Tensor:
         """Numbers (B, ...) to features (B, F)."""
         if observation.ndim != 2:
-            observation = observation.flatten(1)
+            observation = observation.reshape(len(observation), -1)
         if not observation.is_floating_point():
             observation = observation.to(torch.get_default_dtype())
         return cast(Tensor, self.layers(observation))

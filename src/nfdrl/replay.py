@@ -157,7 +157,7 @@ class Replay:
         moved = (self.cursor[chosen] + 1) % self.length
         self.cursor[chosen] = moved
         self.live[self.first_row[chosen] + moved] = False
-        if self.filled < self.length:
+        if self.filled < self.length and moved.size:
             self.filled = self.length if not moved.all() else max(self.filled, int(moved.max()) + 1)
 
     def sample(self, size: int) -> Batch:

@@ -104,7 +104,8 @@ class DistortedMean(Risk):
 class Wang(DistortedMean):
     """h(τ) = Φ(Φ⁻¹(τ) − η), or β(u) = Φ(Φ⁻¹(u) + η): negative η is risk-averse, 0 the mean, positive risk-seeking.
 
-    The sign is that of Dabney et al. 2018b; Wang 2000 writes the same distortion on 1 − τ. N(m, s²) has the value m + ηs.
+    The sign is that of Dabney et al. 2018b; Wang 2000 writes the same distortion on 1 − τ.
+    N(m, s²) has the value m + ηs.
     """
 
     name: ClassVar[str] = "wang"

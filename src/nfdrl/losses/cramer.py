@@ -36,7 +36,7 @@ class Comparison:
     kernel: Kernel = "multi-scale"  # learns sharp laws and keeps their means; paper: "gaussian"
     bandwidth: float = 0.0  # paper, table of hyper-parameters: 0.05
     relative_bandwidth: float = 0.25  # of the widest scale; paper: 0
-    grid_size: int | None = None  # twice as many as samples ("samples" support: eight times); paper: as many
+    grid_size: int | None = None  # four times as many as samples ("samples" support: eight times); paper: as many
     rooted: bool = False  # eq:loss as printed takes the root, which is biased on sampled transitions
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class Comparison:
 
     def points(self, samples: int) -> int:
         """The number of grid points for laws given by so many samples."""
-        return self.grid_size or samples * (8 if self.support == "samples" else 2)
+        return self.grid_size or samples * (8 if self.support == "samples" else 4)
 
     def smoothing(self, low: Tensor, high: Tensor, size: int) -> tuple[Grid, Tensor | float]:
         """The grid of each row, for laws that jointly cover [low, high], and the bandwidth in grid steps.

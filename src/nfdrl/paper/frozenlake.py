@@ -24,7 +24,7 @@ from nfdrl.training.policy_evaluation import Evaluation, evaluate_policy
 
 DISCOUNT = 0.95
 ARROWS = ("←", "↓", "→", "↑")
-SETTINGS = Evaluation(updates=8_000, batch_size=128, learning_rate=2e-2)
+SETTINGS = Evaluation(updates=10_000, batch_size=128, learning_rate=2e-2)
 SMOKE = Evaluation(updates=30, batch_size=32, learning_rate=2e-2)
 
 

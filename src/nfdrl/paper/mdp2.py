@@ -13,7 +13,7 @@ from nfdrl.paper.style import color_of, draw_law, draw_truth, figure, legend_bel
 from nfdrl.paper.toy import Learned, learn_pair, valley
 from nfdrl.training.policy_evaluation import Evaluation
 
-SETTINGS = Evaluation(updates=6_000, batch_size=64, learning_rate=2e-2)
+SETTINGS = Evaluation(updates=8_000, batch_size=64, learning_rate=2e-2)
 SMOKE = Evaluation(updates=60, batch_size=16, learning_rate=2e-2)
 
 EXACT = Comparison(distance="exact")

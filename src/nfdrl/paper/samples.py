@@ -24,7 +24,7 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
     for rule, _ in RULES:
         for size in SIZES[:3] if smoke else SIZES:
             # One grid for all, so that the losses measure the same thing.
-            method = FlowMethod(Comparison(grid_size=256), samples=size, points=rule)
+            method = FlowMethod(Comparison(grid_size=512), samples=size, points=rule)
             learned = learn_pair(
                 mdp2(), (0, 0), method, SMOKE if smoke else SETTINGS,
                 method_name="nfdrl-s", label=f"{size} {rule} samples", seed=seed, progress=progress,

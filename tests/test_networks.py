@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from torch.testing import assert_close
+
+from nfdrl.errors import NfdrlError
+from nfdrl.laws import METHODS
+from nfdrl.networks import TorsoSizes, network_for, torso_for
+
+SPACES = {
+    "MLP": Box(-1, 1, (4,)),
+    "OneHot": Discrete(5, start=2),
+    "MultiOneHot": MultiDiscrete([3, 2], start=[1, 0]),
+    "NatureCNN": Box(0, 255, (84, 84, 4), np.uint8),
+    "SmallCNN": Box(0, 1, (10, 10, 6), np.bool_),
+}
+
+
+def samples(space: gymnasium.Space, n: int = 3) -> torch.Tensor:
+    space.seed(0)
+    return torch.as_tensor(np.stack([space.sample() for _ in range(n)]))
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_each_space_gets_its_torso(name: str) -> None:
+    torso = torso_for(SPACES[name])
+    assert type(torso).__name__ == name
+    assert torso(samples(SPACES[name])).shape == (3, torso.features)
+
+
+@pytest.mark.parametrize(
+    ("space", "kind"),
+    [
+        (Box(0, 255, (4, 84, 84), np.uint8), "NatureCNN"),
+        (Box(0, 1, (96, 96, 3), np.float32), "NatureCNN"),
+        (Box(0, 255, (7, 7, 3), np.uint8), "SmallCNN"),
+        (Box(0, 1, (2, 5, 9), np.float32), "SmallCNN"),
+        (Box(0, 1, (2, 3), np.float32), "MLP"),
+        (Box(0, 1, (), np.float32), "MLP"),
+        (Box(0, 255, (128,), np.uint8), "MLP"),
+        (MultiBinary(6), "MLP"),
+    ],
+)
+def test_other_shapes_get_a_torso_too(space: gymnasium.Space, kind: str) -> None:
+    torso = torso_for(space)
+    assert type(torso).__name__ == kind
+    assert torso(samples(space)).shape == (3, torso.features)
+
+
+def test_both_channel_orders_give_the_same_features() -> None:
+    first, last = Box(0, 255, (4, 84, 84), np.uint8), Box(0, 255, (84, 84, 4), np.uint8)
+    torsos = [torso_for(first), torso_for(last)]
+    torsos[1].load_state_dict(torsos[0].state_dict())
+    image = samples(last)
+    assert_close(torsos[0](image.permute(0, 3, 1, 2).contiguous()), torsos[1](image))
+
+
+def test_bytes_are_scaled_to_one_and_left_as_they_are() -> None:
+    torso = torso_for(SPACES["NatureCNN"])
+    image = samples(SPACES["NatureCNN"])
+    before = image.clone()
+    as_floats = torso_for(Box(0, 1, (84, 84, 4), np.float32))
+    as_floats.load_state_dict(torso.state_dict())
+    assert_close(torso(image), as_floats(image / 255))
+    assert torch.equal(image, before)
+    floats = image / 255
+    kept = floats.clone()
+    as_floats(floats)
+    assert torch.equal(floats, kept)
+
+
+def test_one_hot_counts_from_the_start_of_the_space() -> None:
+    assert_close(torso_for(Discrete(3, start=4))(torch.tensor([4, 6])), torch.tensor([[1.0, 0, 0], [0, 0, 1.0]]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_head_for_every_torso(method: str) -> None:
+    for space in SPACES.values():
+        network = network_for(METHODS[method], space, 3, TorsoSizes(mlp=(8, 8), image=(8,), small_image=(8,)), 0)
+        assert network(samples(space)).mean().shape == (3, 3)
+
+
+def test_the_seed_decides_the_weights_and_leaves_the_global_generator_alone() -> None:
+    state = torch.get_rng_state()
+    networks = [network_for(METHODS["dqn"], SPACES["MLP"], 2, TorsoSizes(), seed) for seed in (1, 1, 2)]
+    assert torch.equal(torch.get_rng_state(), state)
+    weights = [network.head.linear.weight for network in networks]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_dictionaries_are_told_to_flatten() -> None:
+    with pytest.raises(NfdrlError, match="FlattenObservation"):
+        torso_for(Dict({"x": Discrete(2)}))
+
+
+def test_layers_need_units() -> None:
+    with pytest.raises(NfdrlError, match="at least 1"):
+        TorsoSizes(mlp=(0,))
