@@ -141,7 +141,7 @@ def test_the_surrogate_is_the_double_sum(pair, seed):
 
 
 def finer(size, kernel):
-    """A grid that resolves the sharp parts of the multi-scale kernel as well as one of `size` points does a Gaussian."""
+    """A grid that resolves the sharp parts of the multi-scale kernel as well as `size` points do a Gaussian."""
     return size * (8 if kernel == "multi-scale" else 1)
 
 

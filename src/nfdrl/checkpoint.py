@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -31,7 +32,10 @@ def write(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
     """Write a checkpoint; each file replaces the old one only when it is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / (WEIGHTS + ".tmp")
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, fresh)
+    save_file(
+        {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()},
+        fresh,
+    )
     fresh.replace(folder / WEIGHTS)
     text = json.dumps({"format": FORMAT, **config}, indent=2, allow_nan=False, ensure_ascii=False)
     fresh = folder / (CONFIG + ".tmp")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import Law, Method
@@ -59,12 +59,17 @@ class Learner:
         self.method, self.online, self.settings = method, network, settings
         self.risk, self.generator = risk, generator
         self.target = copy.deepcopy(network).requires_grad_(False)
-        self._online_weights: list[Tensor] = list(network.parameters())
-        self._target_weights: list[Tensor] = list(self.target.parameters())
-        self._special = [_special_optimiser(group) for group in method.parameter_groups(network.head)]
-        apart = {id(p) for optimiser, _ in self._special for p in optimiser.param_groups[0]["params"]}
-        self._weights = [p for p in self._online_weights if id(p) not in apart]
-        self.optimizer = torch.optim.Adam(self._weights, lr=settings.learning_rate, eps=settings.adam_eps, fused=True)
+        groups = method.parameter_groups(network.head)
+        apart = {id(p): k for k, group in enumerate(groups) for p in group["params"]}
+        order = sorted(network.named_parameters(), key=lambda named: apart.get(id(named[1]), -1))
+        names = [name for name, _ in order]
+        self._online_weights, gradient = flatten(network, names)
+        self._target_weights, _ = flatten(self.target, names)
+        shared = sum(p.numel() for _, p in order if id(p) not in apart)
+        self._weights, self._gradient = nn.Parameter(self._online_weights[:shared]), gradient
+        self._weights.grad = gradient[:shared]
+        self.optimizer = torch.optim.Adam([self._weights], lr=settings.learning_rate, eps=settings.adam_eps, fused=True)
+        self._special = [_special_optimiser(group) for group in groups]
         self.updates = 0
 
     def update(self, batch: Batch, next_action: Tensor | None = None) -> Tensor:
@@ -90,16 +95,17 @@ class Learner:
             next_action = self.risk(chooser).argmax(-1)
         return law.select(next_action).bootstrap(batch.reward, batch.discount)
 
+    @torch.no_grad()
     def _step(self) -> None:
+        assert self._weights.grad is not None
         if self.settings.max_grad_norm is not None:
-            clip_gradients(self._weights, self.settings.max_grad_norm)
+            clip_gradient(self._weights.grad, self.settings.max_grad_norm)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
         for optimiser, max_norm in self._special:
             if max_norm is not None:
-                clip_gradients(optimiser.param_groups[0]["params"], max_norm)
+                nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], max_norm)
             optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+        self._gradient.zero_()
 
     @property
     def learning_rate(self) -> float:
@@ -116,9 +122,9 @@ class Learner:
         """Move the target network to the online one, the whole way or a share τ of it."""
         tau = self.settings.target_tau
         if tau == 1:
-            torch._foreach_copy_(self._target_weights, self._online_weights)
+            self._target_weights.copy_(self._online_weights)
         else:
-            torch._foreach_lerp_(self._target_weights, self._online_weights, tau)
+            self._target_weights.lerp_(self._online_weights, tau)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything a run needs to go on: both networks and the state of the optimisers."""
@@ -151,11 +157,30 @@ def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def clip_gradients(parameters: list[Tensor], max_norm: float) -> None:
-    """Scale all gradients down so that their joint norm is at most `max_norm`, without asking for its value."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
+def flatten(network: nn.Module, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Move the named parameters and their gradients into two flat tensors, of which they become parts.
+
+    One operation then clips, steps or copies all of them. Strides are kept: convolutions like theirs channels-last.
+    """
+    parameters = [network.get_parameter(name) for name in names]
+    flat = torch.cat([p.reshape(-1) for p in parameters])
+    gradient = torch.zeros_like(flat)
+    start = 0
+    for p in parameters:
+        part = slice(start, start + p.numel())
+        whole = flat[part].as_strided(p.shape, p.stride())
+        whole.copy_(p)
+        p.data = whole
+        if p.requires_grad:
+            p.grad = gradient[part].as_strided(p.shape, p.stride())
+        start = part.stop
+    return flat, gradient
+
+
+@torch.no_grad()
+def clip_gradient(gradient: Tensor, max_norm: float) -> None:
+    """Scale a gradient down so that its norm is at most `max_norm`, without asking for its value."""
+    gradient.mul_((max_norm / (torch.linalg.vector_norm(gradient) + 1e-6)).clamp(max=1.0))
 
 
 def _special_optimiser(group: dict[str, Any]) -> tuple[torch.optim.Optimizer, float | None]:

@@ -13,7 +13,7 @@ import tyro
 
 from nfdrl.errors import NfdrlError, unknown_name
 
-BENCHMARKS = ("losses",)
+BENCHMARKS = ("losses", "train")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Bench:
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """What to measure: `losses` (time and memory of each form of the loss, forward and backward)."""
+    """What to measure: `losses` (time and memory of each form of the loss, forward and backward) or `train` (steps a second)."""
 
     out: Path = Path("out/bench")
     """Folder of the files."""

@@ -157,4 +157,5 @@ def select_rows(value: Tensor, action: Tensor | int, event_dims: int) -> Tensor:
     if isinstance(action, int):
         return value.select(axis, action)
     index = action.to(value.device).long().reshape(action.shape + (1,) * (event_dims + 1))
-    return value.take_along_dim(index, axis).squeeze(axis)
+    rows, event = value.shape[:axis], value.shape[axis + 1 :]
+    return value.gather(axis, index.expand(*rows, 1, *event)).squeeze(axis)

@@ -13,9 +13,7 @@ from nfdrl.numerics.normal import normal_quantile
 RULES = ("midpoint", "random")
 
 
-def base_points(
-    n: int, rule: str = "midpoint", *, like: Tensor, generator: torch.Generator | None = None
-) -> Tensor:
+def base_points(n: int, rule: str = "midpoint", *, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """`n` sorted base points: zₖ = Φ⁻¹((k + ½)/n), free of noise, or sorted draws as in the paper.
 
     Sorted base points give sorted returns, because a flow increases.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -69,7 +70,7 @@ class Affine(Flow):
 
     def log_derivative(self, z: Tensor) -> Tensor:
         """Log scale, the same everywhere."""
-        return self.scale.log().unsqueeze(-1).expand(torch.broadcast_shapes(self.scale.shape + (1,), z.shape))
+        return self.scale.log().unsqueeze(-1) + torch.zeros_like(z)
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Probit(Flow):
 
     def inverse(self, y: Tensor) -> Tensor:
         """Φ(y)."""
-        return torch.special.ndtr(y)
+        return cast(Tensor, torch.special.ndtr(y))
 
     def log_derivative(self, z: Tensor) -> Tensor:
         """−log φ(Φ⁻¹(z))."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -74,7 +74,7 @@ def smooth(masses: Tensor, width: Tensor | float, kernel: Kernel = "gaussian") -
         response = kernel_response(size, width, kernel)
     else:
         response = _cached_response(size, width, kernel, masses.dtype, masses.device)
-    return torch.fft.irfft(torch.fft.rfft(masses) * response, n=size)
+    return cast(Tensor, torch.fft.irfft(torch.fft.rfft(masses) * response, n=size))
 
 
 def kernel_response(size: int, width: Tensor, kernel: Kernel) -> Tensor:
@@ -91,7 +91,7 @@ def kernel_response(size: int, width: Tensor, kernel: Kernel) -> Tensor:
         # Past twelve deviations a Gaussian is zero in float32 anyway, and slow: its values are denormal.
         weights = torch.exp(-0.5 * (distance / fraction).clamp_max(12).square())
         total = total + share * weights / weights.sum(-1, keepdim=True)
-    return torch.fft.rfft(total).real
+    return cast(Tensor, torch.fft.rfft(total).real)
 
 
 @lru_cache(maxsize=64)

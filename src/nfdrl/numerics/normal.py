@@ -33,7 +33,7 @@ def normal_cdf(z: Tensor) -> Tensor:
 def normal_quantile(tau: Tensor) -> Tensor:
     """Φ⁻¹(τ), with τ kept one rounding step away from 0 and 1 so that the result is finite."""
     info = torch.finfo(tau.dtype)
-    return torch.special.ndtri(tau.clamp(info.tiny, 1 - info.eps / 2))
+    return cast(Tensor, torch.special.ndtri(tau.clamp(info.tiny, 1 - info.eps / 2)))
 
 
 def bivariate_normal_cdf(h: Tensor, k: Tensor, rho: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def bivariate_normal_cdf(h: Tensor, k: Tensor, rho: Tensor) -> Tensor:
 
     Shapes: broadcast together.
     """
-    h, k, rho = torch.broadcast_tensors(h, k, rho)
+    h, k, rho = torch.broadcast_tensors(h, k, rho)  # type: ignore[no-untyped-call]
     return cast(Tensor, _BivariateNormalCdf.apply(h, k, rho))  # type: ignore[no-untyped-call]
 
 
@@ -74,7 +74,8 @@ def _phi2_by_owen(h: Tensor, k: Tensor, rho: Tensor) -> Tensor:
     sum_of_marginals = torch.special.ndtr(h) + torch.special.ndtr(k)
     t_h = _owen_t(h, (k - rho * h) / root)
     t_k = _owen_t(k, (h - rho * k) / root)
-    return (0.5 * (sum_of_marginals - opposite) - t_h - t_k).clamp(0, 1)
+    result: Tensor = 0.5 * (sum_of_marginals - opposite) - t_h - t_k
+    return result.clamp(0, 1)
 
 
 def _owen_t(h: Tensor, ah: Tensor) -> Tensor:

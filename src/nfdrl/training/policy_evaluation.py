@@ -8,16 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from torch import nn
 
 from nfdrl.envs.finite import FiniteMDP
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import Law, Method
 from nfdrl.learner import Learner, Optimisation
-from nfdrl.networks import Network, table
+from nfdrl.networks import MLP, Network, OneHot, table
 from nfdrl.replay import Batch
 from nfdrl.training.schedules import Decay, decay
 
 CHUNK = 256  # batches drawn at once: the sampler is vectorised, a call of it is not free
+EMBEDDING = 64  # as many as the cosines that IQN embeds a level in
 
 
 @dataclass(frozen=True)
@@ -61,25 +63,36 @@ def evaluate_policy(
     *,
     discount: float | None = None,
     seed: int = 0,
+    network: Callable[[Method, int, int], Network] = table,
     track: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> Evaluated:
-    """A table of laws learned by TD: each row of a batch is one live pair and one sampled outcome of it.
+    """Laws learned by TD: each row of a batch is one live pair and one sampled outcome of it.
 
-    The next action is drawn from the policy, so nothing but transitions is ever seen.
+    The next action is drawn from the policy, so nothing but transitions is ever seen. `network` makes what learns from
+    the method and the numbers of states and actions: a table, or an `embedded_table`.
     """
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # modules draw their first weights from the global generator
-        network = table(method, mdp.n_states, mdp.n_actions)
+        online = network(method, mdp.n_states, mdp.n_actions)
     optimisation = Optimisation(settings.learning_rate, target_every=settings.target_every)
-    learner = Learner(method, network, optimisation, generator=generator)
+    learner = Learner(method, online, optimisation, generator=generator)
     batches = _sampled_batches(mdp, policy, settings.batch_size, mdp.resolve_discount(discount), rng)
     losses = []
     for step in track(range(settings.updates)):
         learner.set_learning_rate(settings.learning_rate * decay(settings.schedule, step / settings.updates))
         losses.append(learner.update(*next(batches)))
-    return Evaluated(network, torch.stack(losses))
+    return Evaluated(online, torch.stack(losses))
+
+
+def embedded_table(method: Method, states: int, actions: int) -> Network:
+    """A learned row of `EMBEDDING` non-negative features for each state under the method's head.
+
+    IQN and FQF multiply the features by an embedding of the level: a one-hot row leaves them a single number a level.
+    """
+    torso = nn.Sequential(OneHot(states), MLP(states, (EMBEDDING,)))
+    return Network(torso, method.head(EMBEDDING, actions))
 
 
 def _sampled_batches(

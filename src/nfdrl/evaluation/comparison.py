@@ -1,0 +1,414 @@
+"""Every method on one finite MDP: how far its learned laws are from the exact ones, and how near they could be.
+
+All methods evaluate the same policy from equally many sampled transitions. What stays between a learned law and the
+truth has two parts. The family's limit is the distance of the best law that the representation can hold; the rest is
+what learning left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import singledispatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nfdrl.envs.finite import FiniteMDP, Floats, Ints
+from nfdrl.errors import NfdrlError
+from nfdrl.evaluation.distances import batch_distances
+from nfdrl.evaluation.truth import ReturnTruth, exact_returns
+from nfdrl.laws.base import Law, Method
+from nfdrl.laws.categorical import C51, CategoricalLaw
+from nfdrl.laws.dirac import DQN, DiracLaw
+from nfdrl.laws.expectile import ERDQN, ExpectileLaw
+from nfdrl.laws.flow import FlowMethod, PushforwardLaw
+from nfdrl.laws.fraction import FQF
+from nfdrl.laws.mixture import MixtureLaw
+from nfdrl.laws.monotone import UMDQN, MonotoneLaw
+from nfdrl.laws.quantile import QRDQN, QuantileLaw
+from nfdrl.losses.categorical import project
+from nfdrl.losses.cramer import Comparison, cramer_exact
+from nfdrl.networks import Network, table
+from nfdrl.numerics.atoms import equal_masses, midpoints
+from nfdrl.numerics.base_points import base_points
+from nfdrl.training.policy_evaluation import Evaluation, embedded_table, evaluate_policy
+from nfdrl.training.ranges import within
+
+Track = Callable[[Iterable[int], str], Iterable[int]]
+Build = Callable[[Method, int, int], Network]
+
+DISTANCES = ("cramer", "w1", "mean_error", "cvar_error")
+REACH = 4.0  # standard deviations of a Gaussian that a support has to hold
+LEVELS = 4096  # quantiles that stand for an exact law where its family's best law is computed from them
+FIT_LEVELS = 512  # quantiles of the exact law that a flow is fitted to
+FIT_RATE = 0.05
+FIT_PAIRS = 64  # a limit is the mean over at most so many pairs, evenly picked
+BISECTIONS = 60
+
+# Adam's first rate, which falls linearly to 0. For each method the best of a grid of three rates on FrozenLake
+# (mean Cramér distance after 4,000 updates of 128 for tables, after 1,000 for networks).
+LEARNING_RATES: dict[str, float] = {
+    "dqn": 2e-2,
+    "c51": 5e-3,
+    "qr-dqn": 2e-2,
+    "iqn": 1e-3,
+    "fqf": 1e-3,
+    "er-dqn": 2e-2,
+    "umdqn": 1e-3,
+    "nfdrl-s": 2e-2,
+    "nfdrl-e": 2e-2,
+}
+# Methods whose head is a network of features, for which one-hot rows are too poor; all others are plain tables.
+EMBEDDED = ("iqn", "fqf", "umdqn")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much every method may learn, and how well the limits are fitted."""
+
+    updates: int = 15_000
+    batch_size: int = 128
+    fit_updates: int = 2_000
+    fit_restarts: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work."""
+        for name, value in asdict(self).items():
+            if value < 1:
+                raise NfdrlError(f"{name} must be at least 1, got {value}")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method under the name it was asked for; `as_given` methods keep their own range of returns."""
+
+    label: str
+    name: str
+    method: Method
+    as_given: bool = False
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of its family."""
+        return LEARNING_RATES[self.name]
+
+    @property
+    def build(self) -> Build:
+        """The network that its family learns with."""
+        return embedded_table if self.name in EMBEDDED else table
+
+    def for_returns(self, low: float, high: float) -> Contender:
+        """The same with a support, or an initial bound, that holds the returns in [low, high]."""
+        return self if self.as_given else replace(self, method=within(self.method, low, high))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A finite MDP with its optimal policy and the exact law of every live pair."""
+
+    label: str
+    mdp: FiniteMDP
+    discount: float
+    policy: Ints
+    truth: ReturnTruth
+
+    @classmethod
+    def of(cls, label: str, mdp: FiniteMDP, discount: float) -> Problem:
+        """Solve the MDP."""
+        policy = mdp.optimal_policy(discount)
+        return cls(label, mdp, discount, policy, exact_returns(mdp, policy, discount))
+
+    def returns(self) -> tuple[float, float]:
+        """A range that holds the returns of all pairs: all atoms, and `REACH` deviations of every Gaussian."""
+        low = min(float((law.means - REACH * law.stds).min()) for law in self.truth.laws)
+        high = max(float((law.means + REACH * law.stds).max()) for law in self.truth.laws)
+        return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+    def names(self, pair: int) -> tuple[str, str]:
+        """State and action of a live pair as the MDP calls them."""
+        state, action = self.truth.pairs[pair].tolist()
+        states, actions = self.mdp.state_names, self.mdp.action_names
+        return states[state] if states else str(state), actions[action] if actions else str(action)
+
+
+def run_cell(problem: Problem, contender: Contender, seed: int, budget: Budget, track: Track) -> dict[str, Any]:
+    """Learn with one method and one seed; distances of every pair, sizes and the time of an update."""
+    settings = Evaluation(budget.updates, budget.batch_size, contender.learning_rate)
+    clock = _Clock(lambda steps: track(steps, f"{problem.label}: {contender.label}, seed {seed}"))
+    learned = evaluate_policy(
+        problem.mdp, problem.policy, contender.method, settings,
+        discount=problem.discount, seed=seed, network=contender.build, track=clock,
+    )  # fmt: skip
+    measured = batch_distances(learned.laws(problem.truth.pairs), problem.truth.laws)
+    return {
+        "distances": {name: values.tolist() for name, values in measured.items()},
+        "milliseconds": clock.median_milliseconds(),
+        **sizes(learned.network, problem.mdp.n_actions),
+    }
+
+
+def sizes(network: Network, actions: int) -> dict[str, int | None]:
+    """Outputs an action (None where the head is more than one linear layer) and parameters of head and network."""
+    linear = getattr(network.head, "linear", None)
+    return {
+        "outputs": linear.out_features // actions if isinstance(linear, nn.Linear) else None,
+        "head_parameters": sum(p.numel() for p in network.head.parameters()),
+        "parameters": sum(p.numel() for p in network.parameters()),
+    }
+
+
+class _Clock:
+    """Passes steps on and notes when each begins."""
+
+    def __init__(self, track: Callable[[Iterable[int]], Iterable[int]]) -> None:
+        self._track = track
+        self._ticks: list[float] = []
+
+    def __call__(self, steps: Iterable[int]) -> Iterator[int]:
+        for step in self._track(steps):
+            self._ticks.append(time.perf_counter())
+            yield step
+        self._ticks.append(time.perf_counter())
+
+    def median_milliseconds(self) -> float:
+        return float(1e3 * np.median(np.diff(self._ticks)))
+
+
+def family_limits(method: Method, truths: Sequence[MixtureLaw], budget: Budget, track: Track) -> Floats | None:
+    """The Cramér distance to each truth of the best law of the method's family; None where nothing limits it."""
+    law = best_law(method, truths, budget, track)
+    if law is None:
+        return None
+    copies = law.batch_shape.numel() // len(truths)
+    cramer = batch_distances(law, list(truths) * copies)["cramer"]
+    return np.asarray(cramer.reshape(copies, -1).min(0), dtype=np.float64)
+
+
+@singledispatch
+def best_law(method: Method, truths: Sequence[MixtureLaw], budget: Budget, track: Track) -> Law | None:  # noqa: ARG001
+    """The law that the method would have if it knew the truths; batch shape (P,), or (R·P,) for R candidates each.
+
+    None for IQN: a network of the level stands for any quantile function.
+    """
+    return None
+
+
+@best_law.register
+def _dirac(_: DQN, truths: Sequence[MixtureLaw], *__: Any) -> Law:
+    return DiracLaw(torch.stack([truth.mean() for truth in truths]))
+
+
+@best_law.register
+def _categorical(method: C51, truths: Sequence[MixtureLaw], *_: Any) -> Law:
+    """The projection, which is the nearest law on the support in Cramér distance (Rowland et al. 2018, Section 3.2)."""
+    values = _quantiles(truths, LEVELS)
+    support = torch.linspace(method.v_min, method.v_max, method.atoms, dtype=values.dtype)
+    masses = project(equal_masses(values), values, support)
+    return CategoricalLaw(masses.clamp_min(torch.finfo(masses.dtype).tiny).log(), support)
+
+
+@best_law.register
+def _quantile(method: QRDQN, truths: Sequence[MixtureLaw], *_: Any) -> Law:
+    """Quantiles at midpoint levels: the nearest N equal atoms, in W1 (Dabney et al. 2018, Lemma 2) and in Cramér."""
+    return QuantileLaw(_quantiles(truths, method.quantiles))
+
+
+@best_law.register
+def _fraction(method: FQF, truths: Sequence[MixtureLaw], *_: Any) -> Law:
+    """Even fractions, at which training starts and which the published rate of 2.5e-9 does not leave."""
+    return QuantileLaw(_quantiles(truths, method.fractions))
+
+
+@best_law.register
+def _expectile(method: ERDQN, truths: Sequence[MixtureLaw], *_: Any) -> Law:
+    """The true expectiles, imputed; e solves τ E(Z−e)₊ = (1−τ) E(e−Z)₊."""
+    values = _quantiles(truths, LEVELS)
+    outer = method.outermost_level
+    levels = torch.linspace(outer, 1 - outer, method.expectiles, dtype=values.dtype)
+    low, high = (edge.unsqueeze(-1).expand(-1, method.expectiles) for edge in (values[:, 0], values[:, -1]))
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        gap = values.unsqueeze(-2) - middle.unsqueeze(-1)
+        above = levels * gap.clamp_min(0).mean(-1) > (1 - levels) * (-gap).clamp_min(0).mean(-1)
+        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+    return ExpectileLaw(0.5 * (low + high), levels)
+
+
+@best_law.register
+def _monotone(method: UMDQN, truths: Sequence[MixtureLaw], *_: Any) -> Law:
+    """Straight lines between grid points, each at the mean of the exact CDF over the cell around the point."""
+    grid = torch.linspace(method.v_min, method.v_max, method.points, dtype=torch.float64)
+    around = (grid[1] - grid[0]) * (midpoints(64, grid) - 0.5)
+    points = (grid.unsqueeze(-1) + around).flatten()
+    cumulative = torch.stack([truth.cdf(points).double().unflatten(0, (-1, 64)).mean(-1) for truth in truths])
+    cumulative[:, 0], cumulative[:, -1] = 0.0, 1.0
+    return MonotoneLaw(cumulative, grid, grid.new_zeros(()), grid.new_ones(()))
+
+
+@best_law.register
+def _flow(method: FlowMethod, truths: Sequence[MixtureLaw], budget: Budget, track: Track) -> Law:
+    """The head itself, fitted to quantiles of the truth by the exact Cramér loss from several starts."""
+    targets = _quantiles(truths, FIT_LEVELS).to(torch.get_default_dtype()).repeat(budget.fit_restarts, 1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # modules draw their first weights from the global generator
+        head = method.head(len(targets), 1)
+        with torch.no_grad():  # the first start is the head's own, the others are scattered
+            head.linear.weight[:, len(truths) :] += torch.randn_like(head.linear.weight[:, len(truths) :])
+    optimizer = torch.optim.Adam(head.parameters(), lr=FIT_RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, budget.fit_updates)
+    rows, z = torch.eye(len(targets)), base_points(FIT_LEVELS, like=targets)
+    for _ in track(range(budget.fit_updates), "limit of the flows"):
+        law = head(rows).select(0)
+        assert isinstance(law, PushforwardLaw)
+        optimizer.zero_grad()
+        cramer_exact(law.at(z), targets).sum().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+    with torch.no_grad():
+        return head(rows).select(0)
+
+
+def _quantiles(truths: Sequence[MixtureLaw], count: int) -> Tensor:
+    """Midpoint quantiles of each truth, in float64; shape (P, count)."""
+    return torch.stack([truth.quantile(midpoints(count, truth.means)).double() for truth in truths])
+
+
+def limit_pairs(problem: Problem) -> Ints:
+    """The pairs that limits are computed for: all, or `FIT_PAIRS` evenly picked ones."""
+    count = len(problem.truth)
+    return np.unique(np.linspace(0, count - 1, min(count, FIT_PAIRS)).round().astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Store:
+    """Finished parts as small JSON files, each with the settings that it belongs to."""
+
+    folder: Path
+    overwrite: bool = False
+
+    def get(self, name: str, settings: dict[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The stored result where its settings are these; otherwise computed and stored."""
+        path = self.folder / f"{re.sub(r'[^A-Za-z0-9.=]+', '-', name).strip('-')}.json"
+        if not self.overwrite and (found := _read(path)) is not None and found.get("settings") == settings:
+            return dict(found["result"])
+        result = compute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps({"settings": settings, "result": result}) + "\n", encoding="utf-8")
+        os.replace(unfinished, path)
+        return result
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a stored file says; None where there is none, or a broken one."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def stored_cell(
+    store: Store, problem: Problem, contender: Contender, seed: int, budget: Budget, track: Track
+) -> dict[str, Any]:
+    """`run_cell`, unless the store has it."""
+    settings = {
+        "env": problem.label,
+        "discount": problem.discount,
+        "method": repr(contender.method),
+        "seed": seed,
+        "updates": budget.updates,
+        "batch_size": budget.batch_size,
+        "learning_rate": contender.learning_rate,
+    }
+    name = f"{problem.label}-{contender.label}-seed{seed}"
+    return store.get(name, settings, lambda: run_cell(problem, contender, seed, budget, track))
+
+
+def stored_limits(
+    store: Store, problem: Problem, contender: Contender, budget: Budget, track: Track
+) -> dict[int, float]:
+    """The family's limit for pairs by their index, unless the store has it; flows of one shape share theirs."""
+    method, name = contender.method, contender.label
+    if isinstance(method, FlowMethod):
+        method = replace(method, comparison=Comparison("exact"), samples=FIT_LEVELS, points="midpoint", terminal_std=0)
+        name = f"flow-{method.components}x{method.n_flows}"
+    chosen = limit_pairs(problem)
+
+    def compute() -> dict[str, Any]:
+        limits = family_limits(method, [problem.truth.laws[k] for k in chosen], budget, track)
+        return {"limits": None if limits is None else limits.tolist()}
+
+    fit = {"updates": budget.fit_updates, "restarts": budget.fit_restarts}
+    settings = {"env": problem.label, "discount": problem.discount, "method": repr(method), "fit": fit}
+    limits = store.get(f"{problem.label}-limit-{name}", settings, compute)["limits"]
+    return {} if limits is None else dict(zip(chosen.tolist(), limits, strict=True))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the comparison: a method on a problem, all its seeds, and its family's limits by pair."""
+
+    problem: Problem
+    contender: Contender
+    budget: Budget
+    cells: list[dict[str, Any]]
+    limits: dict[int, float]
+
+    def values(self, distance: str) -> Floats:
+        """The distance of each seed and pair; shape (K, P)."""
+        return np.array([cell["distances"][distance] for cell in self.cells], dtype=np.float64)
+
+    def summary(self) -> dict[str, Any]:
+        """Means over pairs, their mean and spread over seeds, sizes and time."""
+        row: dict[str, Any] = {"method": self.contender.label, "env": self.problem.label}
+        for name in DISTANCES:
+            seeds = self.values(name).mean(-1)
+            row |= {name: seeds.mean(), f"{name}_std": seeds.std(ddof=1) if len(seeds) > 1 else None}
+        first = self.cells[0]
+        return row | {
+            "limit": np.mean(list(self.limits.values())) if self.limits else None,
+            "outputs": first["outputs"],
+            "head_parameters": first["head_parameters"],
+            "parameters": first["parameters"],
+            "milliseconds": np.median([cell["milliseconds"] for cell in self.cells]),
+            "cramer_of_seeds": self.values("cramer").mean(-1).tolist(),
+            "discount": self.problem.discount,
+            "updates": self.budget.updates,
+            "batch_size": self.budget.batch_size,
+            "learning_rate": self.contender.learning_rate,
+            "truth": self.problem.truth.kind,
+            "settings": repr(self.contender.method),
+        }
+
+    def pairs(self) -> list[dict[str, Any]]:
+        """One row for each live pair: distances as means over seeds, and the limit where it was computed."""
+        means = {name: self.values(name).mean(0) for name in DISTANCES}
+        rows = []
+        for k in range(len(self.problem.truth)):
+            state, action = self.problem.names(k)
+            row: dict[str, Any] = {"env": self.problem.label, "method": self.contender.label}
+            row |= {"state": state, "action": action} | {name: float(values[k]) for name, values in means.items()}
+            rows.append(row | {"limit": self.limits.get(k)})
+        return rows
+
+
+def compare(
+    problems: Sequence[Problem], contenders: Sequence[Contender], seeds: int, budget: Budget, store: Store, track: Track
+) -> Iterator[Entry]:
+    """Every method on every problem with seeds 0, 1, …; an entry as soon as its last seed is done."""
+    if seeds < 1:
+        raise NfdrlError(f"seeds must be at least 1, got {seeds}")
+    for problem in problems:
+        for contender in (one.for_returns(*problem.returns()) for one in contenders):
+            limits = stored_limits(store, problem, contender, budget, track)
+            cells = [stored_cell(store, problem, contender, seed, budget, track) for seed in range(seeds)]
+            yield Entry(problem, contender, budget, cells, limits)
