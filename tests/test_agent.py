@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +11,18 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box
+from rich.console import Console
 from torch import Tensor
 from torch.testing import assert_close
 
 import nfdrl
 from nfdrl.agent import Agent
 from nfdrl.envs.make import source_of
+from nfdrl.envs.stepping import Step
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS, Law
 from nfdrl.laws.categorical import C51
-from nfdrl.learner import Learner, Optimisation, clip_gradient
+from nfdrl.learner import FlatAdam, Learner, Optimisation
 from nfdrl.networks import TorsoSizes, table
 from nfdrl.replay import Batch, Replay
 from nfdrl.risk import CVaR
@@ -27,6 +30,7 @@ from nfdrl.training.config import TrainConfig
 from nfdrl.training.loop import Report
 from nfdrl.training.presets import PRESETS, find_preset
 from nfdrl.training.ranges import observed_range, within
+from nfdrl.training.trackers import ProgressTracker
 
 SMALL = TrainConfig(learning_starts=64, batch_size=16, report_every=50, torso=TorsoSizes(mlp=(16, 16)))
 
@@ -47,7 +51,7 @@ def test_every_method_learns_acts_and_comes_back_from_disk(method: str, env: str
     before = [value.clone() for value in weights(agent).values()]
     agent.learn(40, progress=False)
     assert any(not torch.equal(old, new) for old, new in zip(before, weights(agent).values(), strict=True))
-    assert agent.learner.updates == (140 - 64 + 1) // 4
+    assert agent.learner.updates == (140 - 64 + 1) // 2
     agent.save(tmp_path / "agent")
     loaded = Agent.load(tmp_path / "agent")
     assert loaded.method == agent.method
@@ -222,8 +226,6 @@ def test_images_are_learned_from() -> None:
 
 def replay_of(rewards: list[list[float]], terminated: bool, discount: float = 0.9) -> Replay:
     """A replay of whole episodes."""
-    from nfdrl.replay import Step
-
     replay = Replay(200, Box(0, 1, (1,)), discount=discount, rng=np.random.default_rng(0))
     nothing = np.zeros((1, 1), np.float32)
     replay.start(nothing)
@@ -291,12 +293,20 @@ def test_the_learner_clips_syncs_and_chooses_as_it_is_told() -> None:
     assert_close(target.mean(), torch.full((8,), 1 + 0.9 * 0.2))
 
 
-def test_clipping_keeps_the_direction() -> None:
-    gradient = torch.tensor([3.0, 0.0, 4.0])
-    clip_gradient(gradient, 1.0)
-    assert_close(gradient, torch.tensor([0.6, 0.0, 0.8]), rtol=1e-5, atol=1e-5)
-    clip_gradient(gradient, 10.0)
-    assert_close(gradient, torch.tensor([0.6, 0.0, 0.8]), rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("max_norm", [None, 0.5, 100.0])
+def test_flat_adam_is_adam(max_norm: float | None) -> None:
+    draws = torch.Generator().manual_seed(0)
+    expected = torch.nn.Parameter(torch.randn(50, generator=draws))
+    flat, gradient = expected.detach().clone(), torch.zeros(50)
+    reference, ours = torch.optim.Adam([expected], lr=1e-2, eps=1e-4), FlatAdam(flat, gradient, 1e-2, 1e-4)
+    for _ in range(20):
+        expected.grad = torch.randn(50, generator=draws)
+        gradient.copy_(expected.grad)
+        if max_norm is not None:
+            torch.nn.utils.clip_grad_norm_([expected], max_norm)
+        reference.step()
+        ours.step(max_norm)
+    assert_close(flat, expected.detach())
 
 
 def test_fractions_have_their_own_optimiser() -> None:
@@ -306,8 +316,7 @@ def test_fractions_have_their_own_optimiser() -> None:
     assert apart == proposal
     everything = sum(p.numel() for p in learner.online.parameters())
     special = sum(p.numel() for p in learner.online.head.fraction_parameters())
-    (main,) = learner.optimizer.param_groups[0]["params"]
-    assert main.numel() == everything - special
+    assert learner.optimizer.weights.numel() == everything - special
 
 
 def test_reports_come_as_often_as_asked_and_at_the_end() -> None:
@@ -315,7 +324,24 @@ def test_reports_come_as_often_as_asked_and_at_the_end() -> None:
     reports = [event for event in agent.events(130) if isinstance(event, Report)]
     assert [report.step for report in reports] == [50, 100, 130]
     assert reports[-1].loss is not None
-    assert reports[-1].epsilon == 0.01
+    assert reports[-1].epsilon == 0.04
+
+
+def test_several_environments_steps_and_a_soft_target_work_together() -> None:
+    config = replace(SMALL, num_envs=3, n_step=3, double_q=True, target_tau=0.1, target_every=1, train_every=5)
+    agent = Agent("nfdrl-e", "CartPole-v1", config=config).learn(200, progress=False)
+    # 201 transitions, three a step; the 64 of the warm-up are reached with the 66th
+    assert agent.step == 201
+    assert agent.learner.updates == (201 - 66 + 3) // 5
+
+
+def test_the_progress_bar_shows_speed_return_and_loss() -> None:
+    screen = io.StringIO()
+    bar = ProgressTracker(1000, console=Console(file=screen, force_terminal=True, width=120))
+    bar.track(Report(500, 100, 3, 21.5, 21.5, 0.25, 0.1, 1e-3, 1234.0))
+    bar.close()
+    for words in ("500/1,000", "1,234 steps/s", "return 21.5", "loss 0.25"):
+        assert words in screen.getvalue()
 
 
 def test_presets() -> None:

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from nfdrl.envs.stepping import Step
 from nfdrl.errors import NfdrlError
-from nfdrl.replay import Replay, Step
+from nfdrl.replay import Replay
 
 SPACE = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
 DISCOUNT = 0.9

@@ -93,6 +93,7 @@ def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
         (["--set", "batch_size=big"], "batch_size cannot be 'big'"),
         (["--set", "batch_size=0.5"], "cannot be '0.5'"),
         (["--set", "batch_size=0"], "at least 1"),
+        (["--set", "buffer_size=2"], "too small"),
         (["--set", "discount=2"], r"\[0, 1\]"),
         (["--set", "batch_size"], "NAME=VALUE"),
         (["--resume"], "no saved agent"),

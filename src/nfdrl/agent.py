@@ -38,7 +38,7 @@ class Agent:
     """A method, the environment it learns in, and the return laws it has learned.
 
     >>> agent = Agent("nfdrl-s", "CartPole-v1", seed=1)
-    >>> agent.learn(2_000, progress=False).returns([0.0, 0.0, 0.0, 0.0]).batch_shape
+    >>> agent.learn(1_100, progress=False).returns([0.0, 0.0, 0.0, 0.0]).batch_shape
     torch.Size([2])
     """
 

@@ -66,9 +66,10 @@ class Learner:
         self._online_weights, gradient = flatten(network, names)
         self._target_weights, _ = flatten(self.target, names)
         shared = sum(p.numel() for _, p in order if id(p) not in apart)
-        self._weights, self._gradient = nn.Parameter(self._online_weights[:shared]), gradient
-        self._weights.grad = gradient[:shared]
-        self.optimizer = torch.optim.Adam([self._weights], lr=settings.learning_rate, eps=settings.adam_eps, fused=True)
+        self._gradient = gradient
+        self.optimizer = FlatAdam(
+            self._online_weights[:shared], gradient[:shared], settings.learning_rate, settings.adam_eps
+        )
         self._special = [_special_optimiser(group) for group in groups]
         self.updates = 0
 
@@ -97,10 +98,7 @@ class Learner:
 
     @torch.no_grad()
     def _step(self) -> None:
-        assert self._weights.grad is not None
-        if self.settings.max_grad_norm is not None:
-            clip_gradient(self._weights.grad, self.settings.max_grad_norm)
-        self.optimizer.step()
+        self.optimizer.step(self.settings.max_grad_norm)
         for optimiser, max_norm in self._special:
             if max_norm is not None:
                 nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], max_norm)
@@ -110,12 +108,11 @@ class Learner:
     @property
     def learning_rate(self) -> float:
         """The rate of the next step."""
-        return float(self.optimizer.param_groups[0]["lr"])
+        return self.optimizer.learning_rate
 
     def set_learning_rate(self, rate: float) -> None:
         """Change the rate of the next steps."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self.optimizer.learning_rate = rate
 
     @torch.no_grad()
     def sync(self) -> None:
@@ -131,9 +128,10 @@ class Learner:
         tensors = {f"online.{name}": value for name, value in self.online.state_dict().items()}
         tensors |= {f"target.{name}": value for name, value in self.target.state_dict().items()}
         tensors["updates"] = torch.tensor(self.updates)
-        for k, optimiser in enumerate(self._optimisers()):
+        tensors |= {f"optimizer.{name}": value for name, value in self.optimizer.state.items()}
+        for k, (optimiser, _) in enumerate(self._special):
             for index, state in optimiser.state_dict()["state"].items():
-                tensors |= {f"optimizer.{k}.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
+                tensors |= {f"special.{k}.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
         return tensors
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
@@ -141,15 +139,48 @@ class Learner:
         for name, network in (("online", self.online), ("target", self.target)):
             network.load_state_dict(_under(tensors, f"{name}."))
         self.updates = int(tensors["updates"])
-        for k, optimiser in enumerate(self._optimisers()):
+        for name, value in _under(tensors, "optimizer.").items():
+            self.optimizer.state[name].copy_(value)
+        for k, (optimiser, _) in enumerate(self._special):
             whole = optimiser.state_dict()
-            for name, value in _under(tensors, f"optimizer.{k}.").items():
+            for name, value in _under(tensors, f"special.{k}.").items():
                 index, _, field = name.partition(".")
                 whole["state"].setdefault(int(index), {})[field] = value
             optimiser.load_state_dict(whole)
 
-    def _optimisers(self) -> list[torch.optim.Optimizer]:
-        return [self.optimizer, *(optimiser for optimiser, _ in self._special)]
+
+class FlatAdam:
+    """Adam (Kingma and Ba 2015, Algorithm 1) on one flat tensor, with the gradient's norm clipped on the way.
+
+    The kernel is that of `torch.optim.Adam(fused=True)`, whose Python costs more than the kernel at this size.
+    """
+
+    def __init__(self, weights: Tensor, gradient: Tensor, learning_rate: float, eps: float) -> None:
+        self.weights, self.gradient = weights, gradient
+        self.learning_rate, self.eps = learning_rate, eps
+        self.state = {
+            "mean": torch.zeros_like(weights),
+            "square": torch.zeros_like(weights),
+            "step": torch.zeros((), dtype=torch.float32, device=weights.device),
+        }
+
+    def step(self, max_norm: float | None = None) -> None:
+        """Move the weights once."""
+        scale = None  # the kernel divides the gradient by it; no value of it is asked for
+        if max_norm is not None:
+            scale = (torch.linalg.vector_norm(self.gradient) / max_norm).clamp_(min=1.0)
+        self.state["step"].add_(1)
+        torch._fused_adam_(
+            *([self.weights], [self.gradient], [self.state["mean"]], [self.state["square"]], [], [self.state["step"]]),
+            lr=self.learning_rate,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.0,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=scale,
+        )
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -175,12 +206,6 @@ def flatten(network: nn.Module, names: Sequence[str]) -> tuple[Tensor, Tensor]:
             p.grad = gradient[part].as_strided(p.shape, p.stride())
         start = part.stop
     return flat, gradient
-
-
-@torch.no_grad()
-def clip_gradient(gradient: Tensor, max_norm: float) -> None:
-    """Scale a gradient down so that its norm is at most `max_norm`, without asking for its value."""
-    gradient.mul_((max_norm / (torch.linalg.vector_norm(gradient) + 1e-6)).clamp(max=1.0))
 
 
 def _special_optimiser(group: dict[str, Any]) -> tuple[torch.optim.Optimizer, float | None]:

@@ -11,9 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nfdrl.envs.stepping import Step
 from nfdrl.errors import NfdrlError
 
 Array = NDArray[Any]
+EVERY = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,28 +28,15 @@ class Batch:
     discount: Tensor
     next_observation: Tensor
 
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on another device."""
+        columns = (self.observation, self.action, self.reward, self.discount, self.next_observation)
+        return Batch(*(column.to(device, non_blocking=True) for column in columns))
+
     def split(self, size: int) -> list[Batch]:
         """Batches of `size` rows that share this one's memory."""
         columns = (self.observation, self.action, self.reward, self.discount, self.next_observation)
         return [Batch(*parts) for parts in zip(*(torch.split(column, size) for column in columns), strict=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one step of E environments gave; every array has E rows.
-
-    `reached` is where the action led, also at the end of an episode; `observation` is what to act on next, which
-    differs where an episode was reset, and `fresh` says where. `live` is False where the environment used the step to
-    reset and took no action; None means live everywhere.
-    """
-
-    reward: Array
-    terminated: Array
-    truncated: Array
-    reached: Array
-    observation: Array
-    fresh: Array
-    live: Array | None = None
 
 
 class Storage(Protocol):
@@ -130,12 +119,12 @@ class Replay:
     def start(self, observation: Array) -> None:
         """All environments were reset: the next actions are taken at these observations."""
         if self.transitions:
-            self._advance(slice(None))
+            self._advance(EVERY)
         self.storage.write(self.first_row + self.cursor, observation)
 
     def add(self, action: Array, step: Step) -> int:
         """Store one step of all environments; the number of transitions in it."""
-        chosen: Any = slice(None) if step.live is None or step.live.all() else np.flatnonzero(step.live)
+        chosen: Any = EVERY if step.live is None or step.live.all() else np.flatnonzero(step.live)
         rows = (self.first_row + self.cursor)[chosen]
         terminated = step.terminated[chosen]
         self.action[rows] = action[chosen]
@@ -145,7 +134,7 @@ class Replay:
         self.live[rows] = True
         self._advance(chosen)
         self.storage.write((self.first_row + self.cursor)[chosen], step.reached[chosen])
-        if step.fresh.any():
+        if np.count_nonzero(step.fresh):
             renewed = np.flatnonzero(step.fresh)
             self._advance(renewed)
             self.storage.write((self.first_row + self.cursor)[renewed], step.observation[renewed])

@@ -13,6 +13,7 @@ import torch
 import tyro
 
 from nfdrl.cli.bench import Bench
+from nfdrl.cli.compare import Compare
 from nfdrl.cli.evaluate import Evaluate
 from nfdrl.cli.paper import Paper
 from nfdrl.cli.train import Train
@@ -28,6 +29,7 @@ verbs and an example of each:
   nfdrl paper list               what can be run
   nfdrl paper theory             one figure of the paper, into out/paper/theory
   nfdrl paper all --smoke        all of them, in a small form
+  nfdrl compare --envs mdp3,FrozenLake-v1 --methods nfdrl-s,c51 --out out/compare
   nfdrl bench losses --out out/bench
 
 `nfdrl VERB --help` explains a verb; `nfdrl --version` prints the version."""
@@ -38,6 +40,7 @@ Verb = (
     Annotated[Train, tyro.conf.subcommand("train", description=inspect.getdoc(Train))]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate", description=inspect.getdoc(Evaluate))]
     | Annotated[Paper, tyro.conf.subcommand("paper", description=inspect.getdoc(Paper))]
+    | Annotated[Compare, tyro.conf.subcommand("compare", description=inspect.getdoc(Compare))]
     | Annotated[Bench, tyro.conf.subcommand("bench", description=inspect.getdoc(Bench))]
 )
 
@@ -48,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
         return 0
-    verb: Train | Evaluate | Paper | Bench = tyro.cli(Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"])
+    verb: Train | Evaluate | Paper | Compare | Bench = tyro.cli(
+        Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"]
+    )
     prepare_torch()
     try:
         return verb.run()

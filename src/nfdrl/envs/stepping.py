@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import gymnasium
@@ -12,9 +13,26 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from nfdrl.errors import NfdrlError
-from nfdrl.replay import Step
 
 Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step of E environments gave; every array has E rows.
+
+    `reached` is where the action led, also at the end of an episode; `observation` is what to act on next, which
+    differs where an episode was reset, and `fresh` says where. `live` is False where the environment used the step to
+    reset and took no action; None means live everywhere.
+    """
+
+    reward: Array
+    terminated: Array
+    truncated: Array
+    reached: Array
+    observation: Array
+    fresh: Array
+    live: Array | None = None
 
 
 class Stream(Protocol):
@@ -63,7 +81,7 @@ class DirectStream:
         for k, chosen in enumerate(action.tolist()):
             observation[k], reward[k], terminated[k], truncated[k], _ = self.envs[k].step(chosen + self._start)
         fresh = terminated | truncated
-        if fresh.any():
+        if np.count_nonzero(fresh):
             reached = observation.copy()
             for k in np.flatnonzero(fresh).tolist():
                 observation[k] = self.envs[k].reset()[0]

@@ -25,12 +25,13 @@ from nfdrl.envs.finite import FiniteMDP, Floats, Ints
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.distances import batch_distances
 from nfdrl.evaluation.truth import ReturnTruth, exact_returns
-from nfdrl.laws.base import Law, Method
+from nfdrl.laws.base import Head, Law, Method
 from nfdrl.laws.categorical import C51, CategoricalLaw
 from nfdrl.laws.dirac import DQN, DiracLaw
 from nfdrl.laws.expectile import ERDQN, ExpectileLaw
 from nfdrl.laws.flow import FlowMethod, PushforwardLaw
 from nfdrl.laws.fraction import FQF
+from nfdrl.laws.implicit import IQN
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.laws.monotone import UMDQN, MonotoneLaw
 from nfdrl.laws.quantile import QRDQN, QuantileLaw
@@ -46,10 +47,12 @@ Track = Callable[[Iterable[int], str], Iterable[int]]
 Build = Callable[[Method, int, int], Network]
 
 DISTANCES = ("cramer", "w1", "mean_error", "cvar_error")
+RANGE_SETTINGS = frozenset({"v_min", "v_max", "initial_bound"})
 REACH = 4.0  # standard deviations of a Gaussian that a support has to hold
 LEVELS = 4096  # quantiles that stand for an exact law where its family's best law is computed from them
 FIT_LEVELS = 512  # quantiles of the exact law that a flow is fitted to
-FIT_RATE = 0.05
+FIT_RATE = 0.1
+FIT_KEPT = 2  # starts that are followed to the end, the best after an eighth of the updates
 FIT_PAIRS = 64  # a limit is the mean over at most so many pairs, evenly picked
 BISECTIONS = 60
 
@@ -66,8 +69,8 @@ LEARNING_RATES: dict[str, float] = {
     "nfdrl-s": 2e-2,
     "nfdrl-e": 2e-2,
 }
-# Methods whose head is a network of features, for which one-hot rows are too poor; all others are plain tables.
-EMBEDDED = ("iqn", "fqf", "umdqn")
+# Methods whose head multiplies features, for which one-hot rows are too poor; all others are plain tables.
+EMBEDDED = ("iqn", "fqf")
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Budget:
     updates: int = 15_000
     batch_size: int = 128
     fit_updates: int = 2_000
-    fit_restarts: int = 4
+    fit_restarts: int = 16
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
@@ -88,12 +91,12 @@ class Budget:
 
 @dataclass(frozen=True)
 class Contender:
-    """A method under the name it was asked for; `as_given` methods keep their own range of returns."""
+    """A method under the name it was asked for; settings that were `given` are left alone."""
 
     label: str
     name: str
     method: Method
-    as_given: bool = False
+    given: frozenset[str] = frozenset()
 
     @property
     def learning_rate(self) -> float:
@@ -106,8 +109,17 @@ class Contender:
         return embedded_table if self.name in EMBEDDED else table
 
     def for_returns(self, low: float, high: float) -> Contender:
-        """The same with a support, or an initial bound, that holds the returns in [low, high]."""
-        return self if self.as_given else replace(self, method=within(self.method, low, high))
+        """The same, ready for returns in [low, high]: a support or an initial bound that holds them, no Huber part.
+
+        The published κ = 1 suits returns much larger than 1. On smaller ones it turns quantiles into expectiles.
+        """
+        method: Any = self.method if RANGE_SETTINGS & self.given else within(self.method, low, high)
+        if "huber_threshold" not in self.given:
+            if isinstance(method, DQN):
+                method = replace(method, huber_threshold=None)
+            elif isinstance(method, (QRDQN, IQN, FQF)):
+                method = replace(method, huber_threshold=0.0)
+        return replace(self, method=method)
 
 
 @dataclass(frozen=True)
@@ -228,7 +240,7 @@ def _fraction(method: FQF, truths: Sequence[MixtureLaw], *_: Any) -> Law:
 
 
 @best_law.register
-def _expectile(method: ERDQN, truths: Sequence[MixtureLaw], *_: Any) -> Law:
+def _expectile(method: ERDQN, truths: Sequence[MixtureLaw], *__: Any) -> Law:
     """The true expectiles, imputed; e solves τ E(Z−e)₊ = (1−τ) E(e−Z)₊."""
     values = _quantiles(truths, LEVELS)
     outer = method.outermost_level
@@ -248,32 +260,47 @@ def _monotone(method: UMDQN, truths: Sequence[MixtureLaw], *_: Any) -> Law:
     grid = torch.linspace(method.v_min, method.v_max, method.points, dtype=torch.float64)
     around = (grid[1] - grid[0]) * (midpoints(64, grid) - 0.5)
     points = (grid.unsqueeze(-1) + around).flatten()
-    cumulative = torch.stack([truth.cdf(points).double().unflatten(0, (-1, 64)).mean(-1) for truth in truths])
+    cumulative = torch.stack([truth.cdf(points).double().reshape(-1, 64).mean(-1) for truth in truths])
     cumulative[:, 0], cumulative[:, -1] = 0.0, 1.0
     return MonotoneLaw(cumulative, grid, grid.new_zeros(()), grid.new_ones(()))
 
 
 @best_law.register
 def _flow(method: FlowMethod, truths: Sequence[MixtureLaw], budget: Budget, track: Track) -> Law:
-    """The head itself, fitted to quantiles of the truth by the exact Cramér loss from several starts."""
-    targets = _quantiles(truths, FIT_LEVELS).to(torch.get_default_dtype()).repeat(budget.fit_restarts, 1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # modules draw their first weights from the global generator
-        head = method.head(len(targets), 1)
-        with torch.no_grad():  # the first start is the head's own, the others are scattered
-            head.linear.weight[:, len(truths) :] += torch.randn_like(head.linear.weight[:, len(truths) :])
-    optimizer = torch.optim.Adam(head.parameters(), lr=FIT_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, budget.fit_updates)
-    rows, z = torch.eye(len(targets)), base_points(FIT_LEVELS, like=targets)
-    for _ in track(range(budget.fit_updates), "limit of the flows"):
+    """Raw outputs fitted to quantiles of the truth by the exact Cramér loss: many starts, the best to the end."""
+    targets = _quantiles(truths, FIT_LEVELS).to(torch.get_default_dtype())
+    outputs = 3 * method.components * method.n_flows + 1
+    head = method.head(outputs, 1).requires_grad_(False)
+    nn.init.eye_(head.linear.weight)  # raw outputs pass through
+    generator = torch.Generator().manual_seed(0)
+    raw = torch.randn(budget.fit_restarts, len(truths), outputs, generator=generator)
+    raw[0] = 0  # the law that training starts from
+    raw, losses = _descend(head, raw, targets, -(-budget.fit_updates // 8), track)
+    best = losses.topk(min(FIT_KEPT, budget.fit_restarts), 0, largest=False).indices
+    raw, _ = _descend(head, raw.take_along_dim(best.unsqueeze(-1), 0), targets, budget.fit_updates, track)
+    return head(raw.flatten(0, 1)).select(0)
+
+
+def _descend(head: Head, raw: Tensor, targets: Tensor, updates: int, track: Track) -> tuple[Tensor, Tensor]:
+    """Raw outputs after so many steps of Adam with a cosine schedule, and the last losses.
+
+    Shapes: (R, P, outputs), (P, M) → (R, P, outputs), (R, P)
+    """
+    starts = raw.shape[:2]
+    rows, wanted = raw.flatten(0, 1).requires_grad_(True), targets.repeat(len(raw), 1)
+    optimizer = torch.optim.Adam([rows], lr=FIT_RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
+    z = base_points(targets.shape[-1], like=targets)
+    losses = torch.zeros(len(rows))
+    for _ in track(range(updates), "limit of the flows"):
         law = head(rows).select(0)
         assert isinstance(law, PushforwardLaw)
+        losses = cramer_exact(law.at(z), wanted)
         optimizer.zero_grad()
-        cramer_exact(law.at(z), targets).sum().backward()  # type: ignore[no-untyped-call]
+        losses.sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
-    with torch.no_grad():
-        return head(rows).select(0)
+    return rows.detach().reshape(*starts, -1), losses.detach().reshape(starts)
 
 
 def _quantiles(truths: Sequence[MixtureLaw], count: int) -> Tensor:

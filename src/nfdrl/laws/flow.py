@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar, final
 
 import torch
@@ -16,7 +17,8 @@ from nfdrl.laws.base import DensityLaw, Head, Law, Method, select_rows
 from nfdrl.losses.cramer import Comparison, compare
 from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.flows import Affine, Chain, Flow, MixtureCDF, Probit, pushforward_log_prob
-from nfdrl.numerics.normal import bivariate_normal_cdf, normal_cdf, normal_quantile
+from nfdrl.numerics.mixture import mixture_erf
+from nfdrl.numerics.normal import SQRT_HALF, bivariate_normal_cdf, normal_cdf, normal_quantile
 
 MIN_SCALE = 1e-2  # the narrowest component; keeps 1/σ and its gradients finite
 
@@ -45,13 +47,12 @@ class PushforwardLaw(DensityLaw):
         """The bound, for its dtype and device."""
         return self.bound
 
+    @abstractmethod
     def at(self, z: Tensor) -> Tensor:
         """Returns at base points `z`: y = center + G(2F(z) − 1).
 
         Shapes: (K,) or (..., K) → batch_shape + (K,)
         """
-        # One rounding of 2F − 1 on the scale of G, not two of −G + 2GF on the scale of the center.
-        return torch.addcmul(self.center.unsqueeze(-1), self.bound.unsqueeze(-1), 2 * self.unit.forward(z) - 1)
 
     def flow(self) -> Chain:
         """The whole chain as layers: F, then the rescaling f (and every bootstrap g folded into it)."""
@@ -110,6 +111,7 @@ class FlowLaw(PushforwardLaw):
     ) -> None:
         self.weights, self.locations, self.scales, self.bound = weights, locations, scales, bound
         self.center = torch.zeros_like(bound) if center is None else center
+        self._raw: tuple[Tensor, float] | None = None
         if validate:
             self._check()
 
@@ -134,7 +136,7 @@ class FlowLaw(PushforwardLaw):
             raise NfdrlError("weights must be non-negative and sum to 1 along their last axis")
 
     @classmethod
-    def from_raw(cls, raw: Tensor, initial_bound: float = 1.0) -> FlowLaw:
+    def from_raw(cls, raw: Tensor, initial_bound: float = 1.0) -> Self:
         """The law of raw head outputs: n weight logits, n locations, n scales, one range.
 
         All zeros give very nearly a uniform law on ± `initial_bound`: equal weights, locations spread over
@@ -144,28 +146,31 @@ class FlowLaw(PushforwardLaw):
 
         Shapes: (..., 3n + 1) → batch shape (...)
         """
-        n, rest = divmod(raw.shape[-1] - 1, 3)
-        if n < 1 or rest:
+        n, left_over = divmod(raw.shape[-1] - 1, 3)
+        if n < 1 or left_over:
             raise NfdrlError(f"a flow law needs 3n + 1 raw outputs, got {raw.shape[-1]}")
-        logits, location, scale, bound = torch.split(raw, [n, n, n, 1], -1)
-        spread, width = initial_mixture(n)
-        return cls(
-            logits.softmax(-1),
-            location + torch.tensor(spread, dtype=raw.dtype, device=raw.device),
-            MIN_SCALE + nn.functional.softplus(scale + _inverse_softplus(width - MIN_SCALE)),
-            initial_bound * nn.functional.softplus(bound.squeeze(-1) + _inverse_softplus(1.0)),
-            validate=False,
-        )
+        # One shift for the three parts and one softplus for the two positive ones: this runs in every update.
+        logits, rest = torch.split(raw + _raw_shift(n, raw.dtype, raw.device), [n, 2 * n + 1], -1)
+        location, positive = torch.split(rest, [n, n + 1], -1)
+        positive = nn.functional.softplus(positive)
+        bound = initial_bound * positive[..., n]
+        law = cls(logits.softmax(-1), location, positive[..., :n] + MIN_SCALE, bound, validate=False)
+        law._raw = raw, initial_bound
+        return law
 
     @property
     def unit(self) -> Flow:
         """The mixture CDF."""
         return MixtureCDF(self.weights, self.locations, self.scales)
 
+    def at(self, z: Tensor) -> Tensor:
+        """Returns at base points `z`: G(2F − 1) is a sum of error functions with amplitudes G wᵢ."""
+        amplitudes = self.bound.unsqueeze(-1) * self.weights
+        return self.center.unsqueeze(-1) + mixture_erf(z, amplitudes, self.locations, self.scales)
+
     def mean(self) -> Tensor:
-        """G(2 Σ wᵢ Φ(−μᵢ/√(1+σᵢ²)) − 1), moved to the center."""
-        expected = (self.weights * normal_cdf(self._probits())).sum(-1)
-        return self.center + self.bound * (2 * expected - 1)
+        """G(2 Σ wᵢ Φ(−μᵢ/√(1+σᵢ²)) − 1), moved to the center; 2Φ(a) − 1 = erf(a/√2)."""
+        return self.center + self.bound * (self.weights * torch.erf(SQRT_HALF * self._probits())).sum(-1)
 
     def variance(self) -> Tensor:
         """4G²(E[F(Z)²] − E[F(Z)]²), with E[F²] = Σᵢⱼ wᵢwⱼ Φ₂(aᵢ, aⱼ; 1/√((1+σᵢ²)(1+σⱼ²)))."""
@@ -190,6 +195,9 @@ class FlowLaw(PushforwardLaw):
 
     def select(self, action: Tensor | int) -> Self:
         """The laws of the chosen actions."""
+        if self._raw is not None:  # one gather instead of five, forwards and backwards
+            raw, initial_bound = self._raw
+            return type(self).from_raw(select_rows(raw, action, 1), initial_bound)
         mixture = (select_rows(part, action, 1) for part in (self.weights, self.locations, self.scales))
         affine = (select_rows(part, action, 0) for part in (self.bound, self.center))
         return type(self)(*mixture, *affine, validate=False)
@@ -220,6 +228,10 @@ class ChainLaw(PushforwardLaw):
         for mixture in self.mixtures[1:]:
             flows += [Probit(), mixture]
         return Chain(tuple(flows))
+
+    def at(self, z: Tensor) -> Tensor:
+        """Returns at base points `z`."""
+        return torch.addcmul(self.center.unsqueeze(-1), self.bound.unsqueeze(-1), 2 * self.unit.forward(z) - 1)
 
     def mean(self) -> Tensor:
         """The mean by quadrature."""
@@ -253,6 +265,14 @@ def initial_mixture(n: int) -> tuple[list[float], float]:
     densities = torch.exp(-0.5 * edges.square()) / math.sqrt(2 * math.pi)
     locations = 0.7 * n * (densities[:-1] - densities[1:])
     return locations.tolist(), math.sqrt(1 - float(locations.square().mean()))
+
+
+@lru_cache(maxsize=64)
+def _raw_shift(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What is added to raw outputs so that zeros give the initial mixture."""
+    spread, width = initial_mixture(n)
+    scale, bound = _inverse_softplus(width - MIN_SCALE), _inverse_softplus(1.0)
+    return torch.tensor([0.0] * n + spread + [scale] * n + [bound], dtype=dtype, device=device)
 
 
 def _inverse_softplus(value: float) -> float:

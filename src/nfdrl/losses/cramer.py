@@ -7,13 +7,15 @@ through the positions of the samples. All are squared distances; `compare` takes
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from nfdrl.errors import NfdrlError, unknown_name
-from nfdrl.numerics.kde import KERNELS, MARGIN, Grid, Kernel, bin_linear, interpolate, smooth
+from nfdrl.numerics.kde import KERNELS, MARGIN, Grid, Kernel, bin_linear, interpolate, share_out, smooth
 from nfdrl.numerics.spread import pairwise_gap_sum, uniform_gap_sum
 
 Distance = Literal["exact", "surrogate", "l2"]
@@ -84,16 +86,65 @@ def compare(predicted: Tensor, target: Tensor, how: Comparison) -> Tensor:
         return _root(cramer_exact(predicted, target), how.rooted)
     size = how.points(max(predicted.shape[-1], target.shape[-1]))
     grid, width = how.smoothing(*joint_range(predicted, target), size)
-    w, v = bin_linear(predicted, grid), bin_linear(target, grid)
     if how.distance == "surrogate" and how.support != "shared":
-        w, v = smooth(w, width, how.kernel), smooth(v, width, how.kernel)
+        w, v = (smooth(bin_linear(samples, grid), width, how.kernel) for samples in (predicted, target))
         parts = (surrogate_at(points, (w, v), grid, width) for points in (predicted, target))
         return sum((_root(part, how.rooted) for part in parts), torch.zeros_like(grid.step))
-    difference = smooth(w - v, width, how.kernel)  # smoothing is linear: once is enough
-    if how.distance == "l2":
-        return _root(difference.square().sum(-1) / grid.step, how.rooted)
-    omega = uniform_gap_sum(size, grid.step)
-    return _root((omega * difference.square()).sum(-1) / size**2, how.rooted)
+    weight = _unit_weight(size, predicted.dtype, predicted.device) if how.distance == "surrogate" else None
+    squared = _OnGrid.apply(predicted, target, grid, width, how.kernel, weight)  # type: ignore[no-untyped-call]
+    return _root(cast(Tensor, squared) * (1 / grid.step if weight is None else grid.step), how.rooted)
+
+
+class _OnGrid(torch.autograd.Function):
+    """Σᵢ ωᵢ dᵢ² of the smoothed difference d of two binned laws, with its gradient in the samples.
+
+    Binning and smoothing are linear and the kernel is even. So the gradient in the binned masses is the smoothed
+    2ωd, and a sample that moves by one grid step trades the value at its left neighbour for the one at its right.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        predicted: Tensor,
+        target: Tensor,
+        grid: Grid,
+        width: Tensor | float,
+        kernel: Kernel,
+        weight: Tensor | None,
+    ) -> Tensor:
+        n, m = predicted.shape[-1], target.shape[-1]
+        position = grid.position(torch.cat([predicted, target], -1))
+        left = grid.left(position)
+        masses = share_out(position, left, _signed_masses(n, m, position.dtype, position.device), grid.size)
+        difference = smooth(masses, width, kernel)
+        pull = difference if weight is None else weight * difference
+        ctx.save_for_backward(left, pull, grid.step)
+        ctx.width, ctx.kernel, ctx.sizes = width, kernel, (n, m)
+        return (pull * difference).sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        left, pull, step = ctx.saved_tensors
+        n, m = ctx.sizes
+        slope = smooth((2 * grad_outputs[0] / step).unsqueeze(-1) * pull, ctx.width, ctx.kernel).diff(dim=-1)
+        return (
+            slope.gather(-1, left[..., :n]) / n if ctx.needs_input_grad[0] else None,
+            slope.gather(-1, left[..., n:]) / -m if ctx.needs_input_grad[1] else None,
+            *[None] * 4,
+        )
+
+
+@lru_cache(maxsize=64)
+def _unit_weight(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """N⁻² Ω on a grid of step 1."""
+    return uniform_gap_sum(size, torch.ones((), dtype=dtype, device=device)) / size**2
+
+
+@lru_cache(maxsize=64)
+def _signed_masses(n: int, m: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """1/N for each predicted sample, −1/M for each of the target's."""
+    return torch.tensor([1 / n] * n + [-1 / m] * m, dtype=dtype, device=device)
 
 
 def cramer_exact(predicted: Tensor, target: Tensor) -> Tensor:
@@ -103,12 +154,31 @@ def cramer_exact(predicted: Tensor, target: Tensor) -> Tensor:
 
     Shapes: (B, N), (B, M) → (B,)
     """
-    n, m = predicted.shape[-1], target.shape[-1]
-    merged, order = torch.cat([predicted, target], -1).sort(-1)
-    # Each step of F − G is +1/N at a predicted sample and −1/M at a target one; samples carry no other mass.
-    jump = torch.where(order < n, 1 / n, -1 / m).to(predicted.dtype)
-    height = jump.cumsum(-1)[..., :-1]
-    return (height.square() * merged.diff(dim=-1)).sum(-1)
+    return cast(Tensor, _Merge.apply(predicted, target))  # type: ignore[no-untyped-call]
+
+
+class _Merge(torch.autograd.Function):
+    """Σₖ Hₖ² (mₖ₊₁ − mₖ) over merged samples m, with H = F − G between them; its gradient in mₖ is Hₖ₋₁² − Hₖ²."""
+
+    @staticmethod
+    def forward(ctx: Any, predicted: Tensor, target: Tensor) -> Tensor:
+        n, m = predicted.shape[-1], target.shape[-1]
+        merged, order = torch.cat([predicted, target], -1).sort(-1)
+        # F − G steps up by 1/N at a predicted sample and down by 1/M at a target one.
+        jump = torch.where(order < n, 1 / n, -1 / m).to(predicted.dtype)
+        square = jump.cumsum(-1)[..., :-1].square()
+        ctx.save_for_backward(order, square)
+        ctx.sizes = (n, m)
+        return (square * merged.diff(dim=-1)).sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor]:
+        order, square = ctx.saved_tensors
+        rate = -nn.functional.pad(square, (1, 1)).diff(dim=-1)
+        unmerged = torch.empty_like(rate).scatter_(-1, order, rate * grad_outputs[0].unsqueeze(-1))
+        to_predicted, to_target = torch.split(unmerged, ctx.sizes, -1)
+        return to_predicted, to_target
 
 
 def cramer_surrogate(predicted: Tensor, target: Tensor, support: Tensor) -> Tensor:

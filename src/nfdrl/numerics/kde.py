@@ -47,6 +47,10 @@ class Grid:
         offset = (samples - self.origin.unsqueeze(-1)) / self.step.unsqueeze(-1)
         return offset.clamp(0, self.size - 1)
 
+    def left(self, position: Tensor) -> Tensor:
+        """The index of the grid point at or before each position, and never the last one."""
+        return position.detach().long().clamp_(max=self.size - 2)
+
 
 def bin_linear(samples: Tensor, grid: Grid) -> Tensor:
     """Masses of equally weighted samples on a grid, each shared between its two neighbours.
@@ -56,12 +60,18 @@ def bin_linear(samples: Tensor, grid: Grid) -> Tensor:
     Shapes: (..., N) → (..., size)
     """
     position = grid.position(samples)
-    left = position.detach().floor().clamp(max=grid.size - 2)
-    share = (position - left) / samples.shape[-1]
-    index = left.long()
-    masses = torch.zeros(*samples.shape[:-1], grid.size, dtype=samples.dtype, device=samples.device)
-    masses = masses.scatter_add(-1, index, 1 / samples.shape[-1] - share)
-    return masses.scatter_add(-1, index + 1, share)
+    mass = torch.full_like(samples[..., :1], 1 / samples.shape[-1])
+    return share_out(position, grid.left(position), mass, grid.size)
+
+
+def share_out(position: Tensor, left: Tensor, mass: Tensor, size: int) -> Tensor:
+    """A `mass` at each position, shared between the grid points `left` and `left` + 1.
+
+    Shapes: (..., N), (..., N), broadcasting → (..., size)
+    """
+    right = (position - left) * mass
+    masses = torch.zeros(*position.shape[:-1], size, dtype=position.dtype, device=position.device)
+    return masses.scatter_add(-1, left, mass - right).scatter_add(-1, left + 1, right)
 
 
 def smooth(masses: Tensor, width: Tensor | float, kernel: Kernel = "gaussian") -> Tensor:
@@ -113,7 +123,6 @@ def interpolate(values: Tensor, grid: Grid, points: Tensor) -> Tensor:
     Shapes: (..., size), (..., M) → (..., M)
     """
     position = grid.position(points)
-    left = position.detach().floor().clamp(max=grid.size - 2)
-    index = left.long()
-    low, high = values.gather(-1, index), values.gather(-1, index + 1)
+    left = grid.left(position)
+    low, high = values.gather(-1, left), values.gather(-1, left + 1)
     return low + (position - left) * (high - low)

@@ -24,7 +24,7 @@ from nfdrl.training.policy_evaluation import Evaluation, evaluate_policy
 
 DISCOUNT = 0.95
 ARROWS = ("←", "↓", "→", "↑")
-SETTINGS = Evaluation(updates=10_000, batch_size=128, learning_rate=2e-2)
+SETTINGS = Evaluation(updates=8_000, batch_size=128, learning_rate=2e-2)
 SMOKE = Evaluation(updates=30, batch_size=32, learning_rate=2e-2)
 
 
@@ -72,7 +72,8 @@ def draw(result: Result) -> Figure:
     """The map on the left; on the right a row for each state and a column for each action."""
     lake: Lake = result.data
     made = Figure(figsize=(12.5, 15), layout="constrained")
-    left, right = made.subfigures(1, 2, width_ratios=(1, 2.6))
+    parts: Any = made.subfigures(1, 2, width_ratios=(1, 2.6))  # Matplotlib types a single subfigure only
+    left, right = parts
     _draw_map(left.subplots(), lake, result)
     axes = right.subplots(16, 4, sharex=True)
     index = {(int(s), int(a)): k for k, (s, a) in enumerate(lake.truth.pairs)}

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nfdrl.envs.stepping import Stream, check_observation, check_step
+from nfdrl.envs.stepping import Step, Stream, check_observation, check_step
 from nfdrl.learner import Learner, Valuation
 from nfdrl.networks import Network
-from nfdrl.replay import Replay, Step, storage_dtype
+from nfdrl.replay import Replay, storage_dtype
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.schedules import decay
 
@@ -61,15 +61,17 @@ class Actor:
 
     def act(self, observation: Array, epsilon: float) -> Array:
         """One action a row; the coin is thrown before the network is asked."""
-        explore = self.rng.random(len(observation)) < epsilon
-        if explore.all():
-            return self.rng.integers(self.actions, size=len(observation))
+        n = len(observation)
+        explore = self.rng.random(n) < epsilon
+        exploring = np.count_nonzero(explore)  # counting is the fastest way to ask for any and all
+        if exploring == n:
+            return self.rng.integers(self.actions, size=n)
         action = self.greedy(observation)
-        if explore.any():
-            action = np.where(explore, self.rng.integers(self.actions, size=len(observation)), action)
+        if exploring:
+            action = np.where(explore, self.rng.integers(self.actions, size=n), action)
         return action
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: a law may cache a tensor here that a later update differentiates through
     def greedy(self, observation: Array) -> Array:
         """The actions of greatest value; shape (B,)."""
         inputs = torch.from_numpy(observation)
@@ -162,6 +164,8 @@ class Trainer:
         if config.learning_rate_decay != "constant":
             self.learner.set_learning_rate(config.learning_rate * decay(config.learning_rate_decay, fraction))
         batch = self.replay.sample(count * config.batch_size)
+        if self._actor is not None and self._actor.device.type != "cpu":
+            batch = batch.to(self._actor.device)
         for part in [batch] if count == 1 else batch.split(config.batch_size):
             meter.add(self.learner.update(part))
 
@@ -173,7 +177,7 @@ class Trainer:
         self._return += step.reward
         self._length += 1 if step.live is None else step.live
         ended = step.terminated | step.truncated
-        if not ended.any():
+        if not np.count_nonzero(ended):
             return None
         events: list[Event] = []
         for env in np.flatnonzero(ended).tolist():

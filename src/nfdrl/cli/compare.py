@@ -1,0 +1,330 @@
+"""`nfdrl compare`: every method against exact return laws."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import inspect
+import json
+import re
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from nfdrl.cli.bench import check_writable
+from nfdrl.errors import NfdrlError, unknown_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from nfdrl.envs.finite import FiniteMDP
+    from nfdrl.evaluation.comparison import Contender, Entry
+
+ENVS = "mdp1,mdp2,mdp3,FrozenLake-v1,cliff"
+DISCOUNT = 0.95  # where neither the command nor the MDP says; also the paper's for FrozenLake
+COLUMNS = {"cramer": "Cramér", "w1": "W1", "mean_error": "|mean|", "cvar_error": "|CVaR|"}
+WIDTH = 120  # of tables that go to a file
+FLOOR = 1e-5  # the least distance that a logarithmic axis shows; distances are no finer than that
+WORD = re.compile(r"^(?P<name>[^\[\]]+?)(?:\[(?P<settings>[^\[\]]*)\])?$")
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Learn the return laws of the optimal policy with every method, and measure them against the exact ones.
+
+    Writes comparison.csv, pairs.csv, metrics.json, figure.png and figure.svg. Finished parts are kept in cells/ and
+    are not computed again when the same command goes on after an interruption.
+
+    Example: `nfdrl compare --envs mdp3,FrozenLake-v1 --methods nfdrl-s,c51[atoms=13] --seeds 3 --out out/compare`.
+    """
+
+    envs: str = ENVS
+    """mdp1, mdp2, mdp3, cliff or any Gymnasium id with a table P, with settings: `FrozenLake-v1[map_name=8x8]`."""
+
+    methods: str = "all"
+    """`all`, or methods with commas between, with settings: `c51[atoms=13],nfdrl-s[comparison.bandwidth=0.05]`."""
+
+    steps: int = 15_000
+    """Updates of each run."""
+
+    batch: int = 128
+    """Sampled transitions of each update."""
+
+    seeds: int = 3
+    """Runs of each method, with seeds 0, 1, …"""
+
+    discount: float | None = None
+    """For all environments; otherwise the MDP's own, and 0.95 where it has none."""
+
+    out: Path = Path("out/compare")
+    """Folder of the files."""
+
+    overwrite: bool = False
+    """Compute finished parts again."""
+
+    smoke: bool = False
+    """The smallest run that goes through the same code, in seconds."""
+
+    def run(self) -> int:
+        """Do what was asked; the exit code."""
+        from nfdrl.evaluation.comparison import Budget, Problem, Store, compare
+        from nfdrl.paper.base import Progress
+
+        torch.set_num_threads(1)  # networks this small only wait for a second thread
+        contenders = [contender(word) for word in split_words("methods", self.methods)]
+        mdps = {word: finite_mdp(word) for word in split_words("envs", self.envs)}
+        budget = Budget(20, 16, 20, 2) if self.smoke else Budget(self.steps, self.batch)
+        check_writable(self.out)
+        begun = time.perf_counter()
+        problems = [Problem.of(word, mdp, self._discount(mdp)) for word, mdp in mdps.items()]
+        store = Store(self.out / "cells", self.overwrite)
+        with Progress() as bars:
+            entries = list(
+                bars.track(
+                    compare(problems, contenders, 1 if self.smoke else self.seeds, budget, store, bars.track),
+                    "methods compared",
+                    len(problems) * len(contenders),
+                )
+            )
+        self._write(entries, time.perf_counter() - begun)
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=WIDTH)
+        for problem in problems:
+            console.print(table_of([entry for entry in entries if entry.problem is problem]))
+        files = "comparison.csv, pairs.csv, metrics.json, figure.png, figure.svg"
+        console.print(f"written to {self.out}: {files}", soft_wrap=True)
+        return 0
+
+    def _discount(self, mdp: FiniteMDP) -> float:
+        given = self.discount if self.discount is not None else mdp.discount
+        return mdp.resolve_discount(DISCOUNT if given is None else given)
+
+    def _write(self, entries: list[Entry], seconds: float) -> None:
+        import matplotlib
+
+        from nfdrl.paper.base import DPI, hardware, plain_row
+        from nfdrl.paper.style import STYLE
+
+        rows = [plain_row(entry.summary()) for entry in entries]
+        pairs = [plain_row(row) for entry in entries for row in entry.pairs()]
+        metrics = {
+            "experiment": "compare",
+            "smoke": self.smoke,
+            "version": version("nfdrl"),
+            "seconds": round(seconds, 3),
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "command": self._command(),
+            "hardware": hardware(),
+            "rows": rows,
+            "pairs": pairs,
+        }
+        text = json.dumps(metrics, indent=2, allow_nan=False, ensure_ascii=False)
+        (self.out / "metrics.json").write_text(text + "\n", encoding="utf-8")
+        write_csv(self.out / "comparison.csv", rows)
+        write_csv(self.out / "pairs.csv", pairs)
+        with matplotlib.rc_context(STYLE):
+            made = draw(entries)
+            made.savefig(self.out / "figure.png", dpi=DPI)
+            made.savefig(self.out / "figure.svg", metadata={"Date": None})
+
+    def _command(self) -> str:
+        words = ["nfdrl", "compare"]
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value == field.default:
+                continue
+            flag = f"--{field.name}"
+            words += [flag] if value is True else [flag, str(value)]
+        return shlex.join(words)
+
+
+def split_words(what: str, text: str) -> list[str]:
+    """Words between commas that are not inside brackets, each once.
+
+    >>> split_words("methods", "dqn, c51[atoms=13,v_min=0]")
+    ['dqn', 'c51[atoms=13,v_min=0]']
+    """
+    words = [word.strip() for word in re.split(r",(?![^\[]*\])", text)]
+    words = list(dict.fromkeys(word for word in words if word))
+    if not words:
+        raise NfdrlError(f"{what} names nothing")
+    if words == ["all"] and what == "methods":
+        from nfdrl.laws import METHODS
+
+        return list(METHODS)
+    return words
+
+
+def read_word(word: str) -> tuple[str, dict[str, Any]]:
+    """A name and its settings.
+
+    >>> read_word("FrozenLake-v1[map_name=8x8,is_slippery=true]")
+    ('FrozenLake-v1', {'map_name': '8x8', 'is_slippery': True})
+    """
+    found = WORD.match(word)
+    if found is None:
+        raise NfdrlError(f"{word!r} is not written NAME or NAME[SETTING=VALUE,...]")
+    settings: dict[str, Any] = {}
+    for part in (found["settings"] or "").split(","):
+        if not part.strip():
+            continue
+        key, equals, text = (piece.strip() for piece in part.partition("="))
+        if not equals or not key or not text:
+            raise NfdrlError(f"settings are written NAME=VALUE, got {part.strip()!r} in {word!r}")
+        settings[key] = _value(text)
+    return found["name"].strip(), settings
+
+
+def _value(text: str) -> Any:
+    """Python's reading of the text, true and false in any case, and the text itself where it is no literal."""
+    if text.lower() in ("true", "false", "none"):
+        return {"true": True, "false": False, "none": None}[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def contender(word: str) -> Contender:
+    """The method that a word names, with its settings changed."""
+    from nfdrl.evaluation.comparison import Contender
+    from nfdrl.laws import find_method
+
+    name, settings = read_word(word)
+    method: Any = find_method(name)
+    for key, value in settings.items():
+        method = _changed(name, method, key.split("."), value)
+    return Contender(word, name, method, frozenset(settings))
+
+
+def _changed(owner: str, settings: Any, path: list[str], value: Any) -> Any:
+    """A frozen dataclass with one field, or a field of a field, replaced."""
+    known = [field.name for field in fields(settings)]
+    name = path[0]
+    if name not in known:
+        raise unknown_name(f"setting of {owner}", name, known)
+    current = getattr(settings, name)
+    if is_dataclass(current) and not isinstance(current, type):
+        if len(path) == 1:
+            inner = ", ".join(f"{name}.{field.name}" for field in fields(current))
+            raise NfdrlError(f"{name} of {owner} has settings of its own: {inner}")
+        return replace(settings, **{name: _changed(f"{owner}.{name}", current, path[1:], value)})
+    if len(path) > 1:
+        raise NfdrlError(f"{name} of {owner} has no settings of its own")
+    if not _fits(current, value):
+        raise NfdrlError(f"{name} of {owner} is like {current!r}, it cannot be {value!r}")
+    return replace(settings, **{name: float(value) if isinstance(current, float) and value is not None else value})
+
+
+def _fits(current: Any, value: Any) -> bool:
+    """Whether a value is of the kind that a setting has now; None stands for a number that is not set."""
+    if isinstance(current, (bool, str)) or isinstance(value, (bool, str)):
+        return type(current) is type(value)
+    if isinstance(current, int):
+        return isinstance(value, int)
+    return value is None or isinstance(value, (int, float))
+
+
+def finite_mdp(word: str) -> FiniteMDP:
+    """The finite MDP that a word names: one of ours, or a Gymnasium environment with a table."""
+    from nfdrl.envs import FINITE_MDPS
+    from nfdrl.envs.finite import FiniteMDP
+
+    name, settings = read_word(word)
+    if name in FINITE_MDPS:
+        known = list(inspect.signature(FINITE_MDPS[name]).parameters)
+        for key in settings:
+            if key not in known:
+                raise unknown_name(f"setting of {name}", key, known)
+        return FINITE_MDPS[name](**settings)
+    try:
+        return FiniteMDP.from_env(name, **settings)
+    except NfdrlError as error:
+        if str(error).startswith("unknown environment"):
+            import gymnasium
+
+            tables = [key for key in gymnasium.registry if key.startswith(("FrozenLake", "Taxi", "CliffWalking"))]
+            raise unknown_name("environment", name, [*FINITE_MDPS, *tables]) from None
+        raise
+    except Exception as error:  # whatever an environment's constructor thinks of its settings
+        raise NfdrlError(f"environment {word!r} cannot be made: {error}") from None
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """One line a row, lists left out."""
+    names = [key for key, value in rows[0].items() if not isinstance(value, list)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def table_of(entries: list[Entry]) -> Table:
+    """The comparison on one problem, the nearest to the truth first."""
+    problem = entries[0].problem
+    pairs = len(problem.truth)
+    title = (
+        f"{problem.label}, γ = {problem.discount:g}: distance to the {problem.truth.kind} law, mean of {pairs} pairs"
+    )
+    table = Table(title=title)
+    table.add_column("method", no_wrap=True)
+    for name in (*COLUMNS.values(), "limit", "outputs", "head", "ms"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in sorted((entry.summary() for entry in entries), key=lambda row: float(row["cramer"])):
+        spread = "" if row["cramer_std"] is None else f" ± {row['cramer_std']:.4f}"
+        distances = [f"{row[name]:.4f}{spread if name == 'cramer' else ''}" for name in COLUMNS]
+        limit = "" if row["limit"] is None else f"{row['limit']:.4f}"
+        outputs = "" if row["outputs"] is None else str(row["outputs"])
+        table.add_row(
+            row["method"], *distances, limit, outputs, f"{row['head_parameters']:,}", f"{row['milliseconds']:.2f}"
+        )
+    return table
+
+
+def draw(entries: list[Entry]) -> Figure:
+    """A panel for each problem: the mean of each method, its seeds as dots, its family's limit as a tick."""
+    from nfdrl.paper.style import figure, legend_below
+
+    problems = list(dict.fromkeys(entry.problem.label for entry in entries))
+    columns = min(3, len(problems))
+    rows = -(-len(problems) // columns)
+    methods = max(sum(entry.problem.label == label for entry in entries) for label in problems)
+    made, axes = figure(3.4 * columns + 1.2, (0.28 * methods + 1.0) * rows + 0.4, rows, columns)
+    panels = axes.ravel()
+    for ax, label in zip(panels, problems, strict=False):
+        draw_panel(ax, label, [entry for entry in entries if entry.problem.label == label])
+    for ax in panels[len(problems) :]:
+        ax.axis("off")
+    legend_below(made, panels[0])
+    return made
+
+
+def draw_panel(ax: Axes, title: str, entries: list[Entry]) -> None:
+    """Methods down, Cramér distance to the right on a logarithmic axis."""
+    from nfdrl.paper.style import GREY, INK, LIGHT, color_of
+
+    for height, entry in enumerate(entries):
+        row, color = entry.summary(), color_of(entry.contender.name)
+        mean, seeds = max(row["cramer"], FLOOR), [max(value, FLOOR) for value in row["cramer_of_seeds"]]
+        ax.axhline(height, color=LIGHT, linewidth=0.8, zorder=0)
+        ax.scatter(mean, height, marker="D", s=42, color=color, zorder=2)
+        ax.scatter(seeds, [height] * len(seeds), s=14, facecolor="white", edgecolor=color, zorder=3)
+        if row["limit"] is not None:
+            ax.scatter(max(row["limit"], FLOOR), height, marker="|", s=150, color=INK, linewidth=2, zorder=4)
+    ax.scatter([], [], marker="D", s=42, color=GREY, label="mean of seeds")
+    ax.scatter([], [], s=14, facecolor="white", edgecolor=GREY, label="one seed")
+    ax.scatter([], [], marker="|", s=150, color=INK, linewidth=2, label="limit of its family")
+    ax.set(yticks=range(len(entries)), yticklabels=[entry.contender.label for entry in entries], xscale="log")
+    ax.set(title=title, xlabel="Cramér distance to truth")
+    ax.invert_yaxis()

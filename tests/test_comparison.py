@@ -1,0 +1,167 @@
+"""The comparison finds exact laws exact, limits where they belong, and does nothing twice."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from nfdrl.cli import main
+from nfdrl.cli.compare import contender, finite_mdp
+from nfdrl.errors import NfdrlError
+from nfdrl.evaluation import comparison
+from nfdrl.evaluation.comparison import Budget, Contender, Problem, Store, best_law, family_limits
+from nfdrl.evaluation.distances import batch_distances
+from nfdrl.laws import METHODS
+from nfdrl.laws.flow import FlowLaw
+from nfdrl.laws.mixture import MixtureLaw
+from nfdrl.numerics.atoms import midpoints
+
+SMALL = Budget(updates=8, batch_size=8, fit_updates=400, fit_restarts=4)
+TWO = MixtureLaw.atoms([0.3, 0.8], [0.5, 0.5])
+SMOOTH = MixtureLaw(*(torch.tensor(t, dtype=torch.float64) for t in ([0.5, 0.5], [-2.0, 2.0], [1.0, 1.0])))
+FILES = {"comparison.csv", "pairs.csv", "metrics.json", "figure.png", "figure.svg"}
+
+
+def silent(steps, text):
+    return steps
+
+
+@pytest.fixture(autouse=True)
+def torch_stays_as_it_is(monkeypatch):
+    """The command's own thread and denormal settings would leak into other tests."""
+    monkeypatch.setattr("nfdrl.cli.prepare_torch", lambda: None)
+
+
+def run(out, *words):
+    assert main(["compare", "--smoke", "--out", str(out), *words]) == 0
+    return json.loads((out / "metrics.json").read_text())
+
+
+def test_every_method_is_compared_and_all_files_are_left(tmp_path, capsys):
+    metrics = run(tmp_path, "--envs", "mdp2")
+    assert {file.name for file in tmp_path.iterdir() if file.is_file()} == FILES
+    assert {"version", "date", "command", "hardware", "seconds"} <= metrics.keys()
+    assert [row["method"] for row in metrics["rows"]] == list(METHODS)
+    assert all(row["cramer"] > 0 and row["milliseconds"] > 0 for row in metrics["rows"])
+    assert {row["method"]: row["outputs"] for row in metrics["rows"]}["nfdrl-s"] == 13
+    assert [(row["state"], row["action"]) for row in metrics["pairs"]] == [("s1", "a1")] * len(METHODS)
+    with (tmp_path / "comparison.csv").open(newline="") as file:
+        assert [row["method"] for row in csv.DictReader(file)] == list(METHODS)
+    assert "nfdrl-s" in capsys.readouterr().out
+
+
+def test_finished_cells_are_skipped_and_overwritten_on_demand(tmp_path, monkeypatch):
+    words = ("--envs", "mdp1,mdp2", "--methods", "dqn,nfdrl-e")
+    first = run(tmp_path, *words)
+    computed = []
+    original = comparison.run_cell
+    monkeypatch.setattr(comparison, "run_cell", lambda *args: computed.append(args[1].label) or original(*args))
+    again = run(tmp_path, *words)
+    assert computed == []
+    assert [row["cramer"] for row in again["rows"]] == [row["cramer"] for row in first["rows"]]
+    run(tmp_path, *words, "--discount", "0.5")
+    assert len(computed) == 4
+    run(tmp_path, *words, "--discount", "0.5", "--overwrite")
+    assert len(computed) == 8
+
+
+def test_a_broken_cell_is_computed_again(tmp_path):
+    store = Store(tmp_path)
+    store.get("cell", {"seed": 0}, lambda: {"value": 1})
+    (tmp_path / "cell.json").write_text("{")
+    assert store.get("cell", {"seed": 0}, lambda: {"value": 2}) == {"value": 2}
+
+
+def test_methods_and_environments_take_settings():
+    assert contender("c51[atoms=13]").method.atoms == 13
+    assert contender("qr-dqn[quantiles=13]").method.quantiles == 13
+    flow = contender("nfdrl-s[components=8, comparison.bandwidth=0.05]").method
+    assert (flow.components, flow.comparison.bandwidth, flow.comparison.distance) == (8, 0.05, "surrogate")
+    assert finite_mdp("FrozenLake-v1[map_name=8x8,is_slippery=false]").n_states == 64
+    assert finite_mdp("mdp2[p=0.75]").rows.probability.tolist() == [0.75, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--methods", "c52"], "did you mean 'c51'"),
+        (["--methods", "c51[atom=13]"], "did you mean 'atoms'? (known: atoms, v_min, v_max)"),
+        (["--methods", "nfdrl-s[comparison.bandwith=1]"], "did you mean 'bandwidth'"),
+        (["--methods", "nfdrl-s[comparison=1]"], "comparison.bandwidth"),
+        (["--methods", "c51[atoms=many]"], "cannot be 'many'"),
+        (["--methods", "c51[atoms]"], "NAME=VALUE"),
+        (["--methods", "c51[atoms=3"], "NAME[SETTING=VALUE,...]"),
+        (["--methods", ","], "names nothing"),
+        (["--envs", "mpd3"], "did you mean 'mdp3'"),
+        (["--envs", "FrozenLak-v1"], "did you mean 'FrozenLake-v1'"),
+        (["--envs", "mdp2[q=0.7]"], "setting of mdp2"),
+        (["--envs", "FrozenLake-v1[size=3]"], "cannot be made"),
+        (["--envs", "CartPole-v1"], "no transition table"),
+    ],
+)
+def test_a_bad_name_exits_2_in_one_line(words, said, tmp_path, capsys):
+    assert main(["compare", "--smoke", "--out", str(tmp_path), *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_supports_hold_the_returns_unless_they_were_given():
+    problem = Problem.of("mdp3", finite_mdp("mdp3"), 1.0)
+    assert problem.returns() == (-6.0, 6.0)
+    fitted = contender("c51").for_returns(-6.0, 6.0).method
+    assert (fitted.v_min, fitted.v_max) == (-6.0, 6.0)
+    given = contender("c51[v_max=3]").for_returns(-6.0, 6.0).method
+    assert (given.v_min, given.v_max) == (-10.0, 3.0)
+    assert contender("nfdrl-e").for_returns(-6.0, 2.0).method.initial_bound == 6.0
+
+
+def test_the_limit_of_a_flow_on_a_flow_is_nearly_zero():
+    parts = (torch.tensor([[0.5, 0.5]]), torch.tensor([[-1.0, 1.2]]), torch.tensor([[0.3, 0.4]]))
+    own = FlowLaw(*parts, bound=torch.ones(1))
+    truth = MixtureLaw.empirical(own.quantile(midpoints(2000, own.bound)).squeeze(0).double())
+    method = contender("nfdrl-e[components=2]").method
+    assert family_limits(method, [truth], SMALL, silent)[0] < 2e-3
+
+
+def test_more_atoms_and_more_components_have_lower_limits():
+    def limit(word):
+        method = contender(word).for_returns(-6.0, 6.0).method
+        return family_limits(method, [SMOOTH], SMALL, silent)[0]
+
+    for name, sizes in (("c51[atoms={}]", (5, 13, 51)), ("qr-dqn[quantiles={}]", (5, 13, 51))):
+        limits = [limit(name.format(size)) for size in sizes]
+        assert limits == sorted(limits, reverse=True)
+    assert limit("nfdrl-s[components=4]") < limit("nfdrl-s[components=1]")
+    assert limit("umdqn") < limit("c51")
+
+
+def test_limits_of_two_atoms_by_hand():
+    # A Dirac at the mean 0.55 leaves ½ over a width of ½: (0.25·0.5)^½. Two quantiles are the atoms themselves.
+    assert family_limits(METHODS["dqn"], [TWO], SMALL, silent)[0] == pytest.approx(0.125**0.5)
+    assert family_limits(contender("qr-dqn[quantiles=2]").method, [TWO], SMALL, silent)[0] < 1e-2
+    # 0.3 lies half way between atoms 0.2 and 0.4, 0.8 on an atom: ½·½ is missing over 0.1 twice, (2·0.1·0.0625)^½.
+    method = contender("c51[atoms=6,v_min=0,v_max=1]").method
+    assert family_limits(method, [TWO], SMALL, silent)[0] == pytest.approx(0.0125**0.5, abs=2e-3)
+    assert family_limits(METHODS["iqn"], [TWO], SMALL, silent) is None
+
+
+def test_imputed_expectiles_keep_the_mean():
+    law = best_law(METHODS["er-dqn"], [TWO, SMOOTH], SMALL, silent)
+    np.testing.assert_allclose(law.mean(), [0.55, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("truth", [TWO, SMOOTH])
+def test_a_law_compared_with_itself_is_at_distance_zero(truth):
+    for value in batch_distances(truth, [truth]).values():
+        assert value[0] < 1e-3
+
+
+def test_no_seeds_and_no_updates_are_refused(tmp_path):
+    problem, dqn = Problem.of("mdp1", finite_mdp("mdp1"), 0.9), Contender("dqn", "dqn", METHODS["dqn"])
+    with pytest.raises(NfdrlError, match="seeds"):
+        list(comparison.compare([problem], [dqn], 0, SMALL, Store(tmp_path), silent))
+    with pytest.raises(NfdrlError, match="updates must be at least 1"):
+        Budget(updates=0)
