@@ -17,6 +17,7 @@ from torch.testing import assert_close
 
 import nfdrl
 from nfdrl.agent import Agent
+from nfdrl.bellman import bellman_target
 from nfdrl.envs.make import source_of
 from nfdrl.envs.stepping import Step
 from nfdrl.errors import NfdrlError
@@ -289,7 +290,7 @@ def test_the_learner_clips_syncs_and_chooses_as_it_is_told() -> None:
         for network, best in ((double.online, 2), (double.target, 0)):
             network.head.linear.weight.zero_()
             network.head.linear.bias.copy_(torch.eye(3)[best] + torch.arange(3.0) / 10)
-    target = double._bellman_target(batch, None)
+    target = bellman_target(batch, double.target, double.risk, double.online)
     assert_close(target.mean(), torch.full((8,), 1 + 0.9 * 0.2))
 
 

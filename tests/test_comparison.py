@@ -17,6 +17,9 @@ from nfdrl.laws import METHODS
 from nfdrl.laws.flow import FlowLaw
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.numerics.atoms import midpoints
+from nfdrl.paper import load
+from nfdrl.paper.base import Progress
+from nfdrl.paper.mdp3 import modes
 
 SMALL = Budget(updates=8, batch_size=8, fit_updates=400, fit_restarts=4)
 TWO = MixtureLaw.atoms([0.3, 0.8], [0.5, 0.5])
@@ -52,9 +55,10 @@ def test_every_method_is_compared_and_all_files_are_left(tmp_path, capsys):
     assert "nfdrl-s" in capsys.readouterr().out
 
 
-def test_finished_cells_are_skipped_and_overwritten_on_demand(tmp_path, monkeypatch):
-    words = ("--envs", "mdp1,mdp2", "--methods", "dqn,nfdrl-e")
+def test_finished_cells_are_skipped_and_overwritten_on_demand(tmp_path, monkeypatch, capsys):
+    words = ("--envs", "mdp1,mdp2", "--methods", "dqn,c51[atoms=5]")
     first = run(tmp_path, *words)
+    assert "c51[atoms=5]" in capsys.readouterr().out  # brackets are no markup
     computed = []
     original = comparison.run_cell
     monkeypatch.setattr(comparison, "run_cell", lambda *args: computed.append(args[1].label) or original(*args))
@@ -151,6 +155,19 @@ def test_limits_of_two_atoms_by_hand():
 def test_imputed_expectiles_keep_the_mean():
     law = best_law(METHODS["er-dqn"], [TWO, SMOOTH], SMALL, silent)
     np.testing.assert_allclose(law.mean(), [0.55, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "laws"), [("mdp3", 6), ("frozenlake", 44 + 1)])
+def test_the_experiments_on_exact_laws_measure_each_of_them(name, laws):
+    with Progress(enabled=False) as progress:
+        result = load(name).compute(0, True, progress)
+    assert len(result.rows) == laws
+    assert all(np.isfinite(float(row[key])) for row in result.rows for key in ("cramer", "w1", "mean_error"))
+
+
+def test_modes_that_stand_out_are_counted():
+    assert modes(SMOOTH) == (2, pytest.approx(np.exp(-2) / 0.5, rel=0.1))  # φ(2) over ½φ(0)
+    assert modes(MixtureLaw.atoms([1.0], [1.0])) == (1, None)
 
 
 @pytest.mark.parametrize("truth", [TWO, SMOOTH])

@@ -17,11 +17,12 @@ from torch import Tensor
 from typing_extensions import Self
 
 from nfdrl import checkpoint
+from nfdrl.bellman import Valuation
 from nfdrl.envs.make import EnvLike, Source, source_of
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.rollouts import Episodes, rollout
 from nfdrl.laws import Law, Method, find_method
-from nfdrl.learner import Learner, Valuation
+from nfdrl.learner import Learner
 from nfdrl.networks import is_image, network_for
 from nfdrl.replay import Replay, storage_dtype
 from nfdrl.risk import Mean, Risk, parse_risk

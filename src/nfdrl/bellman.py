@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nfdrl.laws.base import Law
+from nfdrl.networks import Network
+from nfdrl.replay import Batch
+
+Valuation = Callable[[Law], Tensor]  # laws (B, A) → the values (B, A) by which actions are chosen
 
 
 @torch.no_grad()
 def bellman_target(
-    network: nn.Module, next_observation: Tensor, next_action: Tensor, reward: Tensor, discount: Tensor
+    batch: Batch, target: Network, value: Valuation, chooser: Network | None = None, next_action: Tensor | None = None
 ) -> Law:
     """The law of r + γZ(x′, a′) for one sampled transition a row (eq:bootstrap_Bellman).
 
-    `discount` is γ (γⁿ over n steps), and 0 where the episode terminated: the law is then a Dirac at r.
+    The next action is the given one, or the greedy one in `value`: by the target network's own laws, or by those of
+    `chooser` (Double-Q, van Hasselt et al. 2016). `batch.discount` is γ (γⁿ over n steps), and 0 where the episode
+    terminated: the law is then a Dirac at r.
     """
-    law: Law = network(next_observation)
-    return law.select(next_action).bootstrap(reward, discount)
+    law = target(batch.next_observation)
+    if next_action is None:
+        judged = law if chooser is None else chooser(batch.next_observation)
+        next_action = value(judged).argmax(-1)
+    return law.select(next_action).bootstrap(batch.reward, batch.discount)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from nfdrl.bellman import Valuation, bellman_target
 from nfdrl.errors import NfdrlError
-from nfdrl.laws.base import Law, Method
+from nfdrl.laws.base import Method
 from nfdrl.networks import Network
 from nfdrl.replay import Batch
 from nfdrl.risk import Mean
 
-Valuation = Callable[[Law], Tensor]  # laws (B, A) → the values (B, A) by which actions are chosen
 RISK_NEUTRAL = Mean()
 
 
@@ -78,7 +78,8 @@ class Learner:
 
         Without `next_action` the next action is greedy in the risk functional.
         """
-        target = self._bellman_target(batch, next_action)
+        chooser = self.online if self.settings.double_q else None
+        target = bellman_target(batch, self.target, self.risk, chooser, next_action)
         predicted = self.online(batch.observation).select(batch.action)
         loss = self.method.loss(predicted, target, self.generator).mean()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -87,14 +88,6 @@ class Learner:
         if self.updates % self.settings.target_every == 0:
             self.sync()
         return loss.detach()
-
-    @torch.no_grad()
-    def _bellman_target(self, batch: Batch, next_action: Tensor | None) -> Law:
-        law = self.target(batch.next_observation)
-        if next_action is None:
-            chooser = self.online(batch.next_observation) if self.settings.double_q else law
-            next_action = self.risk(chooser).argmax(-1)
-        return law.select(next_action).bootstrap(batch.reward, batch.discount)
 
     @torch.no_grad()
     def _step(self) -> None:

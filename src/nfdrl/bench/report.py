@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypedDict
 
-import torch
 from rich.console import Console
 from rich.table import Table
+
+from nfdrl.provenance import hardware
 
 
 class Row(TypedDict):
@@ -39,26 +38,6 @@ def growth_exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
     x_mean, y_mean = sum(x) / len(x), sum(y) / len(y)
     covariance = sum((a - x_mean) * (b - y_mean) for a, b in zip(x, y, strict=True))
     return covariance / sum((a - x_mean) ** 2 for a in x)
-
-
-def hardware() -> dict[str, Any]:
-    """The machine and the libraries that decide a timing."""
-    return {
-        "cpu": _cpu_model(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-
-
-def _cpu_model() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def write_metrics(

@@ -24,7 +24,7 @@ class Bench:
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """What to measure: `losses` (time and memory of each form of the loss, forward and backward) or `train` (steps a second)."""
+    """What to measure: `losses` (time and memory of each form of the loss) or `train` (steps a second beside peers)."""
 
     out: Path = Path("out/bench")
     """Folder of the files."""

@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from nfdrl.cli.bench import check_writable
@@ -34,7 +35,7 @@ ENVS = "mdp1,mdp2,mdp3,FrozenLake-v1,cliff"
 DISCOUNT = 0.95  # where neither the command nor the MDP says; also the paper's for FrozenLake
 COLUMNS = {"cramer": "Cramér", "w1": "W1", "mean_error": "|mean|", "cvar_error": "|CVaR|"}
 WIDTH = 120  # of tables that go to a file
-FLOOR = 1e-5  # the least distance that a logarithmic axis shows; distances are no finer than that
+FLOOR = 1e-4  # where a logarithmic axis shows what is smaller, 0 included
 WORD = re.compile(r"^(?P<name>[^\[\]]+?)(?:\[(?P<settings>[^\[\]]*)\])?$")
 
 
@@ -88,14 +89,14 @@ class Compare:
         begun = time.perf_counter()
         problems = [Problem.of(word, mdp, self._discount(mdp)) for word, mdp in mdps.items()]
         store = Store(self.out / "cells", self.overwrite)
+        seeds = 1 if self.smoke else self.seeds
         with Progress() as bars:
-            entries = list(
-                bars.track(
-                    compare(problems, contenders, 1 if self.smoke else self.seeds, budget, store, bars.track),
-                    "methods compared",
-                    len(problems) * len(contenders),
-                )
-            )
+
+            def track(steps: Iterable[int], text: str) -> Iterable[int]:
+                return bars.track(steps, escape(text))
+
+            found = compare(problems, contenders, seeds, budget, store, track)
+            entries = list(bars.track(found, "methods compared", len(problems) * len(contenders)))
         self._write(entries, time.perf_counter() - begun)
         console = Console()
         if not console.is_terminal:
@@ -103,7 +104,7 @@ class Compare:
         for problem in problems:
             console.print(table_of([entry for entry in entries if entry.problem is problem]))
         files = "comparison.csv, pairs.csv, metrics.json, figure.png, figure.svg"
-        console.print(f"written to {self.out}: {files}", soft_wrap=True)
+        console.print(escape(f"written to {self.out}: {files}"), soft_wrap=True)
         return 0
 
     def _discount(self, mdp: FiniteMDP) -> float:
@@ -113,8 +114,9 @@ class Compare:
     def _write(self, entries: list[Entry], seconds: float) -> None:
         import matplotlib
 
-        from nfdrl.paper.base import DPI, hardware, plain_row
+        from nfdrl.paper.base import DPI, plain_row
         from nfdrl.paper.style import STYLE
+        from nfdrl.provenance import hardware
 
         rows = [plain_row(entry.summary()) for entry in entries]
         pairs = [plain_row(row) for entry in entries for row in entry.pairs()]
@@ -277,7 +279,7 @@ def table_of(entries: list[Entry]) -> Table:
     title = (
         f"{problem.label}, γ = {problem.discount:g}: distance to the {problem.truth.kind} law, mean of {pairs} pairs"
     )
-    table = Table(title=title)
+    table = Table(title=escape(title))
     table.add_column("method", no_wrap=True)
     for name in (*COLUMNS.values(), "limit", "outputs", "head", "ms"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -286,9 +288,8 @@ def table_of(entries: list[Entry]) -> Table:
         distances = [f"{row[name]:.4f}{spread if name == 'cramer' else ''}" for name in COLUMNS]
         limit = "" if row["limit"] is None else f"{row['limit']:.4f}"
         outputs = "" if row["outputs"] is None else str(row["outputs"])
-        table.add_row(
-            row["method"], *distances, limit, outputs, f"{row['head_parameters']:,}", f"{row['milliseconds']:.2f}"
-        )
+        cost = f"{row['head_parameters']:,}", f"{row['milliseconds']:.2f}"
+        table.add_row(escape(row["method"]), *distances, limit, outputs, *cost)
     return table
 
 

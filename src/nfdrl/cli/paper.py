@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -39,6 +40,7 @@ class Paper:
 
     def run(self) -> int:
         """Do what was asked; the exit code."""
+        torch.set_num_threads(1)  # the tensors of one law are too small to share
         console = Console()
         if self.name == "list":
             console.print(_catalogue())

@@ -74,7 +74,7 @@ class PushforwardLaw(DensityLaw):
         return torch.where(inside, log_density, outside)
 
     def _unit_position(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """u = (y − center + G)/2G inside the support and ½ elsewhere; whether y is inside; whether it is past the top."""
+        """u = (y − center + G)/2G inside the support, ½ elsewhere; whether y is inside; whether it is past the top."""
         center, bound = self.center.unsqueeze(-1), self.bound.unsqueeze(-1)
         ratio = (y - center) / torch.where(bound > 0, bound, 1)
         inside = (ratio.abs() < 1) & (bound > 0)

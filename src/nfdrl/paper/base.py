@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import shlex
 import shutil
 import tempfile
@@ -19,7 +18,6 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import matplotlib
-import torch
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -28,6 +26,7 @@ from typing_extensions import Self
 
 from nfdrl.errors import NfdrlError
 from nfdrl.paper.style import STYLE
+from nfdrl.provenance import hardware
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -187,27 +186,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
-
-
-def hardware() -> dict[str, Any]:
-    """What the numbers were made on."""
-    return {
-        "cpu": _cpu_name(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-    }
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _command(name: str, seed: int, smoke: bool, out: Path) -> str:

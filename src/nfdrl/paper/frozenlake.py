@@ -19,7 +19,7 @@ from nfdrl.evaluation.truth import ReturnTruth, exact_returns
 from nfdrl.laws.base import Law
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.paper.base import Experiment, Progress, Result
-from nfdrl.paper.style import GREEN, GREY, LIGHT, SKY, color_of
+from nfdrl.paper.style import GREEN, GREY, INK, LIGHT, SKY, color_of
 from nfdrl.training.policy_evaluation import Evaluation, evaluate_policy
 
 DISCOUNT = 0.95
@@ -69,36 +69,34 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
 
 
 def draw(result: Result) -> Figure:
-    """The map on the left; on the right a row for each state and a column for each action."""
+    """The map on the left; on the right a row for each state that goes on, a column for each action."""
     lake: Lake = result.data
-    made = Figure(figsize=(12.5, 15), layout="constrained")
+    states = sorted({int(state) for state, _ in lake.truth.pairs})
+    made = Figure(figsize=(12.5, 1.0 * len(states) + 1.2), layout="constrained")
     parts: Any = made.subfigures(1, 2, width_ratios=(1, 2.6))  # Matplotlib types a single subfigure only
     left, right = parts
     _draw_map(left.subplots(), lake, result)
-    axes = right.subplots(16, 4, sharex=True)
-    index = {(int(s), int(a)): k for k, (s, a) in enumerate(lake.truth.pairs)}
+    axes = right.subplots(len(states), 4, sharex=True, sharey=True)
     y = torch.linspace(-0.05, 1.02, 900, dtype=lake.law.reference.dtype)
-    learned, exact = lake.law.cdf(y), [law.cdf(y) for law in lake.truth.laws]
-    for state in range(16):
-        for action in range(4):
-            ax = axes[state][action]
-            if (state, action) in index:
-                k = index[state, action]
-                ax.fill_between(y, exact[k], step="mid", color=LIGHT, linewidth=0)
-                ax.plot(y, exact[k], color=GREY, linewidth=1.6)
-                ax.plot(y, learned[k], color=color_of("nfdrl-s"), linewidth=1.3)
-                ax.set(ylim=(0, 1.05), yticks=(0, 1))
-            else:
-                ax.axis("off")
-                ax.text(0.5, 0.5, "hole" if state != 15 else "goal", ha="center", va="center", color=GREY)
-            if state == 0:
-                ax.set_title(f"action {ARROWS[action]}", loc="center")
-            if action == 0 and (state, action) in index:
-                ax.set_ylabel(f"state {state}", rotation=0, ha="right", va="center")
-    for ax in axes[-1]:
-        ax.set_xlabel("return")
-    right.suptitle("P(Z ≤ return): exact (grey) and learned by NFDRL-S (blue)")
+    learned = lake.law.cdf(y)
+    for k, (state, action) in enumerate(lake.truth.pairs):
+        ax = axes[states.index(int(state))][action]
+        _draw_pair(ax, y, lake.truth.laws[k].cdf(y), learned[k], result.rows[k]["cramer"])
+    for action, arrow in enumerate(ARROWS):
+        axes[0][action].set_title(f"action {arrow}", loc="center")
+        axes[-1][action].set_xlabel("return")
+    for row, state in zip(axes, states, strict=True):
+        row[0].set_ylabel(f"state {state}", rotation=0, ha="right", va="center")
+    right.suptitle("P(Z ≤ return): exact (grey) and learned by NFDRL-S (blue); ℓ₂ is the Cramér distance")
     return made
+
+
+def _draw_pair(ax: Axes, y: torch.Tensor, exact: torch.Tensor, learned: torch.Tensor, distance: float) -> None:
+    ax.fill_between(y, exact, step="mid", color=LIGHT, linewidth=0)
+    ax.plot(y, exact, color=GREY, linewidth=1.6)
+    ax.plot(y, learned, color=color_of("nfdrl-s"), linewidth=1.3)
+    ax.set(ylim=(0, 1.05), yticks=(0, 1), xticks=(0, 0.5, 1))
+    ax.text(0.97, 0.08, f"ℓ₂ = {distance:.3f}", transform=ax.transAxes, ha="right", fontsize=8)
 
 
 def _draw_map(ax: Axes, lake: Lake, result: Result) -> None:
@@ -106,14 +104,15 @@ def _draw_map(ax: Axes, lake: Lake, result: Result) -> None:
     for state, tile in enumerate(lake.map.ravel()):
         row, column = divmod(state, 4)
         ax.add_patch(_square(column, row, colors[tile]))
-        dark = tile == "H"
-        ax.text(column + 0.08, row + 0.22, str(state), fontsize=9, color="white" if dark else GREY)
+        ax.text(column + 0.08, row + 0.22, str(state), fontsize=9, color="white" if tile in "HG" else INK)
         if tile in "SF":
             ax.text(column + 0.5, row + 0.55, ARROWS[lake.policy[state]], ha="center", va="center", fontsize=18)
-    ax.set(xlim=(0, 4), ylim=(4, 0), aspect="equal", xticks=(), yticks=())
+    ax.set(xlim=(0, 4), ylim=(4, 0), aspect="equal", anchor="N", xticks=(), yticks=())
     total = result.rows[-1]
     best = f"mean distance to the exact law\nover 44 pairs: ℓ₂ = {total['cramer']:.4f}, W₁ = {total['w1']:.4f}"
-    ax.set_title(f"FrozenLake 4×4, slippery, γ = {DISCOUNT}\narrows: the optimal policy\n{best}", fontsize=10)
+    ax.set_title(
+        f"FrozenLake 4×4, slippery, γ = {DISCOUNT}\narrows: the optimal policy; dark: holes\n{best}", fontsize=10
+    )
     ax.spines[:].set_visible(False)
 
 

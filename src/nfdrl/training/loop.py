@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nfdrl.bellman import Valuation
 from nfdrl.envs.stepping import Step, Stream, check_observation, check_step
-from nfdrl.learner import Learner, Valuation
+from nfdrl.learner import Learner
 from nfdrl.networks import Network
 from nfdrl.replay import Replay, storage_dtype
 from nfdrl.training.config import TrainConfig
