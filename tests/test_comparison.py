@@ -11,8 +11,9 @@ from nfdrl.cli import main
 from nfdrl.cli.compare import contender, finite_mdp
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation import comparison
-from nfdrl.evaluation.comparison import Budget, Contender, Problem, Store, best_law, family_limits
+from nfdrl.evaluation.comparison import Budget, Contender, Problem, Store
 from nfdrl.evaluation.distances import batch_distances
+from nfdrl.evaluation.limits import Fit, best_law, family_limits
 from nfdrl.laws import METHODS
 from nfdrl.laws.flow import FlowLaw
 from nfdrl.laws.mixture import MixtureLaw
@@ -22,6 +23,7 @@ from nfdrl.paper.base import Progress
 from nfdrl.paper.mdp3 import modes
 
 SMALL = Budget(updates=8, batch_size=8, fit_updates=400, fit_restarts=4)
+FIT = Fit(SMALL.fit_updates, SMALL.fit_restarts)
 TWO = MixtureLaw.atoms([0.3, 0.8], [0.5, 0.5])
 SMOOTH = MixtureLaw(*(torch.tensor(t, dtype=torch.float64) for t in ([0.5, 0.5], [-2.0, 2.0], [1.0, 1.0])))
 FILES = {"comparison.csv", "pairs.csv", "metrics.json", "figure.png", "figure.svg"}
@@ -127,13 +129,13 @@ def test_the_limit_of_a_flow_on_a_flow_is_nearly_zero():
     own = FlowLaw(*parts, bound=torch.ones(1))
     truth = MixtureLaw.empirical(own.quantile(midpoints(2000, own.bound)).squeeze(0).double())
     method = contender("nfdrl-e[components=2]").method
-    assert family_limits(method, [truth], SMALL, silent)[0] < 2e-3
+    assert family_limits(method, [truth], FIT, silent)[0] < 2e-3
 
 
 def test_more_atoms_and_more_components_have_lower_limits():
     def limit(word):
         method = contender(word).for_returns(-6.0, 6.0).method
-        return family_limits(method, [SMOOTH], SMALL, silent)[0]
+        return family_limits(method, [SMOOTH], FIT, silent)[0]
 
     for name, sizes in (("c51[atoms={}]", (5, 13, 51)), ("qr-dqn[quantiles={}]", (5, 13, 51))):
         limits = [limit(name.format(size)) for size in sizes]
@@ -144,16 +146,16 @@ def test_more_atoms_and_more_components_have_lower_limits():
 
 def test_limits_of_two_atoms_by_hand():
     # A Dirac at the mean 0.55 leaves ½ over a width of ½: (0.25·0.5)^½. Two quantiles are the atoms themselves.
-    assert family_limits(METHODS["dqn"], [TWO], SMALL, silent)[0] == pytest.approx(0.125**0.5)
-    assert family_limits(contender("qr-dqn[quantiles=2]").method, [TWO], SMALL, silent)[0] < 1e-2
+    assert family_limits(METHODS["dqn"], [TWO], FIT, silent)[0] == pytest.approx(0.125**0.5)
+    assert family_limits(contender("qr-dqn[quantiles=2]").method, [TWO], FIT, silent)[0] < 1e-2
     # 0.3 lies half way between atoms 0.2 and 0.4, 0.8 on an atom: ½·½ is missing over 0.1 twice, (2·0.1·0.0625)^½.
     method = contender("c51[atoms=6,v_min=0,v_max=1]").method
-    assert family_limits(method, [TWO], SMALL, silent)[0] == pytest.approx(0.0125**0.5, abs=2e-3)
-    assert family_limits(METHODS["iqn"], [TWO], SMALL, silent) is None
+    assert family_limits(method, [TWO], FIT, silent)[0] == pytest.approx(0.0125**0.5, abs=2e-3)
+    assert family_limits(METHODS["iqn"], [TWO], FIT, silent) is None
 
 
 def test_imputed_expectiles_keep_the_mean():
-    law = best_law(METHODS["er-dqn"], [TWO, SMOOTH], SMALL, silent)
+    law = best_law(METHODS["er-dqn"], [TWO, SMOOTH], FIT, silent)
     np.testing.assert_allclose(law.mean(), [0.55, 0.0], atol=1e-6)
 
 

@@ -11,7 +11,8 @@ from scipy.stats import norm
 
 from flow_laws import floats, flow_laws
 from nfdrl.errors import NfdrlError
-from nfdrl.laws.flow import ChainLaw, FlowHead, FlowLaw
+from nfdrl.laws.flow import FlowHead, FlowLaw
+from nfdrl.laws.pushforward import ChainLaw
 from nfdrl.numerics.flows import Affine, MixtureCDF, pushforward_log_prob
 from nfdrl.numerics.normal import log_phi
 
@@ -302,3 +303,14 @@ def test_discounts_outside_the_closed_unit_interval_are_refused(discount):
 def test_a_wrong_number_of_raw_outputs_is_refused():
     with pytest.raises(NfdrlError, match="3n \\+ 1 raw outputs, got 12"):
         FlowLaw.from_raw(torch.zeros(12))
+
+
+def test_the_fused_path_from_raw_outputs_is_the_plain_one():
+    raw = (2 * torch.randn(5, 13, generator=torch.Generator().manual_seed(6))).requires_grad_()
+    z, weight = torch.linspace(-3, 3, 40), torch.randn(5, 40, generator=torch.Generator().manual_seed(7))
+    fused = FlowLaw.from_raw(raw, 3.0)
+    plain = FlowLaw(fused.weights, fused.locations, fused.scales, fused.bound)
+    torch.testing.assert_close(fused.at(z), plain.at(z))
+    gradients = [torch.autograd.grad((law.at(z) * weight).sum(), raw, retain_graph=True)[0] for law in (fused, plain)]
+    torch.testing.assert_close(*gradients)
+    assert torch.autograd.gradcheck(lambda value: FlowLaw.from_raw(value, 3.0).at(z[:5]), (raw,))

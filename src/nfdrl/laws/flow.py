@@ -3,87 +3,25 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from typing_extensions import Self
 
-from nfdrl.errors import NfdrlError, check_discount, check_finite, check_positive
-from nfdrl.laws.base import DensityLaw, Head, Law, Method, select_rows
+from nfdrl.errors import NfdrlError, check_finite, check_positive
+from nfdrl.laws.base import Head, Law, Method, select_rows
+from nfdrl.laws.pushforward import ChainLaw, PushforwardLaw
 from nfdrl.losses.cramer import Comparison, compare
 from nfdrl.numerics.base_points import base_points
-from nfdrl.numerics.flows import Affine, Chain, Flow, MixtureCDF, Probit, pushforward_log_prob
-from nfdrl.numerics.mixture import mixture_erf
+from nfdrl.numerics.flows import Flow, MixtureCDF
+from nfdrl.numerics.mixture import erf_backward, erf_forward, mixture_erf
 from nfdrl.numerics.normal import SQRT_HALF, bivariate_normal_cdf, normal_cdf, normal_quantile
 
 MIN_SCALE = 1e-2  # the narrowest component; keeps 1/σ and its gradients finite
-
-
-class PushforwardLaw(DensityLaw):
-    """Standard normal noise sent through an increasing flow onto center ± bound.
-
-    The flow is the quantile function after Φ⁻¹, so quantiles need no search and samples come out sorted.
-    """
-
-    @property
-    @abstractmethod
-    def unit(self) -> Flow:
-        """The flow onto (0, 1), before it is rescaled."""
-
-    center: Tensor
-    bound: Tensor
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
-        return self.bound.shape
-
-    @property
-    def reference(self) -> Tensor:
-        """The bound, for its dtype and device."""
-        return self.bound
-
-    @abstractmethod
-    def at(self, z: Tensor) -> Tensor:
-        """Returns at base points `z`: y = center + G(2F(z) − 1).
-
-        Shapes: (K,) or (..., K) → batch_shape + (K,)
-        """
-
-    def flow(self) -> Chain:
-        """The whole chain as layers: F, then the rescaling f (and every bootstrap g folded into it)."""
-        return Chain((self.unit, Affine(self.center - self.bound, 2 * self.bound)))
-
-    def _quantile(self, tau: Tensor) -> Tensor:
-        return self.at(normal_quantile(tau))
-
-    def _cdf(self, y: Tensor) -> Tensor:
-        u, inside, above = self._unit_position(y)
-        return torch.where(inside, normal_cdf(self.unit.inverse(u)), above.to(u.dtype))
-
-    def _log_prob(self, y: Tensor) -> Tensor:
-        u, inside, _ = self._unit_position(y)
-        bound = self.bound.unsqueeze(-1)
-        log_density = pushforward_log_prob(self.unit, self.unit.inverse(u)) - torch.where(bound > 0, 2 * bound, 1).log()
-        atom = (bound == 0) & (y == self.center.unsqueeze(-1))
-        outside = torch.where(atom, math.inf, -math.inf).to(u.dtype)
-        return torch.where(inside, log_density, outside)
-
-    def _unit_position(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """u = (y − center + G)/2G inside the support, ½ elsewhere; whether y is inside; whether it is past the top."""
-        center, bound = self.center.unsqueeze(-1), self.bound.unsqueeze(-1)
-        ratio = (y - center) / torch.where(bound > 0, bound, 1)
-        inside = (ratio.abs() < 1) & (bound > 0)
-        return torch.where(inside, 0.5 * (ratio + 1), 0.5), inside, y - center >= bound
-
-    def _moved(self, reward: Tensor | float, discount: Tensor | float) -> tuple[Tensor, Tensor]:
-        discount = torch.as_tensor(discount, dtype=self.bound.dtype, device=self.bound.device)
-        check_discount(discount)
-        return reward + discount * self.center, discount * self.bound
 
 
 @final
@@ -109,11 +47,53 @@ class FlowLaw(PushforwardLaw):
         *,
         validate: bool = True,
     ) -> None:
-        self.weights, self.locations, self.scales, self.bound = weights, locations, scales, bound
-        self.center = torch.zeros_like(bound) if center is None else center
+        self._parts: tuple[Tensor, Tensor, Tensor, Tensor] | None = weights, locations, scales, bound
         self._raw: tuple[Tensor, float] | None = None
+        self._center = center
         if validate:
             self._check()
+
+    @property
+    def weights(self) -> Tensor:
+        """Mixture weights w; shape (..., n)."""
+        return self._read()[0]
+
+    @property
+    def locations(self) -> Tensor:
+        """Mixture locations μ; shape (..., n)."""
+        return self._read()[1]
+
+    @property
+    def scales(self) -> Tensor:
+        """Mixture scales σ; shape (..., n)."""
+        return self._read()[2]
+
+    @property
+    def bound(self) -> Tensor:
+        """The range G: half the length of the support; shape (...)."""
+        return self._read()[3]
+
+    @property
+    def center(self) -> Tensor:
+        """The middle of the support: 0 until a bootstrap moves it; shape (...)."""
+        return torch.zeros_like(self.bound) if self._center is None else self._center
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The shape of `mean()`."""
+        return self.bound.shape if self._raw is None else self._raw[0].shape[:-1]
+
+    @property
+    def reference(self) -> Tensor:
+        """One of the law's tensors, for its dtype and device."""
+        return self.bound if self._raw is None else self._raw[0]
+
+    def _read(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        # Raw outputs are mapped when a parameter is first asked for: a law from which one action is selected never is.
+        if self._parts is None:
+            assert self._raw is not None
+            self._parts = read_raw(*self._raw)
+        return self._parts
 
     def _check(self) -> None:
         shape = self.weights.shape
@@ -149,13 +129,8 @@ class FlowLaw(PushforwardLaw):
         n, left_over = divmod(raw.shape[-1] - 1, 3)
         if n < 1 or left_over:
             raise NfdrlError(f"a flow law needs 3n + 1 raw outputs, got {raw.shape[-1]}")
-        # One shift for the three parts and one softplus for the two positive ones: this runs in every update.
-        logits, rest = torch.split(raw + _raw_shift(n, raw.dtype, raw.device), [n, 2 * n + 1], -1)
-        location, positive = torch.split(rest, [n, n + 1], -1)
-        positive = nn.functional.softplus(positive)
-        bound = initial_bound * positive[..., n]
-        law = cls(logits.softmax(-1), location, positive[..., :n] + MIN_SCALE, bound, validate=False)
-        law._raw = raw, initial_bound
+        law = cls.__new__(cls)
+        law._raw, law._parts, law._center = (raw, initial_bound), None, None
         return law
 
     @property
@@ -165,6 +140,8 @@ class FlowLaw(PushforwardLaw):
 
     def at(self, z: Tensor) -> Tensor:
         """Returns at base points `z`: G(2F − 1) is a sum of error functions with amplitudes G wᵢ."""
+        if self._raw is not None and not z.requires_grad:
+            return cast(Tensor, _RawReturns.apply(*self._raw, z))  # type: ignore[no-untyped-call]
         amplitudes = self.bound.unsqueeze(-1) * self.weights
         return self.center.unsqueeze(-1) + mixture_erf(z, amplitudes, self.locations, self.scales)
 
@@ -195,7 +172,7 @@ class FlowLaw(PushforwardLaw):
 
     def select(self, action: Tensor | int) -> Self:
         """The laws of the chosen actions."""
-        if self._raw is not None:  # one gather instead of five, forwards and backwards
+        if self._raw is not None:  # one gather instead of five
             raw, initial_bound = self._raw
             return type(self).from_raw(select_rows(raw, action, 1), initial_bound)
         mixture = (select_rows(part, action, 1) for part in (self.weights, self.locations, self.scales))
@@ -208,53 +185,6 @@ class FlowLaw(PushforwardLaw):
         return type(self)(self.weights, self.locations, self.scales, bound, center, validate=False)
 
 
-@final
-class ChainLaw(PushforwardLaw):
-    """Several mixture CDFs in a chain (`n_flows` > 1), carried back to the line between two by Φ⁻¹.
-
-    The closed forms of `FlowLaw` need one mixture; here moments are midpoint quadratures in the base noise.
-    """
-
-    POINTS: ClassVar[int] = 2048
-
-    def __init__(self, mixtures: tuple[MixtureCDF, ...], bound: Tensor, center: Tensor | None = None) -> None:
-        self.mixtures, self.bound = mixtures, bound
-        self.center = torch.zeros_like(bound) if center is None else center
-
-    @property
-    def unit(self) -> Flow:
-        """All mixture CDFs, with Φ⁻¹ in between."""
-        flows: list[Flow] = [self.mixtures[0]]
-        for mixture in self.mixtures[1:]:
-            flows += [Probit(), mixture]
-        return Chain(tuple(flows))
-
-    def at(self, z: Tensor) -> Tensor:
-        """Returns at base points `z`."""
-        return torch.addcmul(self.center.unsqueeze(-1), self.bound.unsqueeze(-1), 2 * self.unit.forward(z) - 1)
-
-    def mean(self) -> Tensor:
-        """The mean by quadrature."""
-        return self.at(base_points(self.POINTS, like=self.bound)).mean(-1)
-
-    def variance(self) -> Tensor:
-        """The variance by quadrature."""
-        return self.at(base_points(self.POINTS, like=self.bound)).var(-1, correction=0)
-
-    def select(self, action: Tensor | int) -> Self:
-        """The laws of the chosen actions."""
-        mixtures = tuple(
-            MixtureCDF(*(select_rows(part, action, 1) for part in (m.weights, m.locations, m.scales)))
-            for m in self.mixtures
-        )
-        return type(self)(mixtures, select_rows(self.bound, action, 0), select_rows(self.center, action, 0))
-
-    def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> Self:
-        """The law of reward + discount · Z."""
-        center, bound = self._moved(reward, discount)
-        return type(self)(self.mixtures, bound, center)
-
-
 def initial_mixture(n: int) -> tuple[list[float], float]:
     """Locations and the common scale of n equal components whose mixture is nearly N(0, 1).
 
@@ -265,6 +195,43 @@ def initial_mixture(n: int) -> tuple[list[float], float]:
     densities = torch.exp(-0.5 * edges.square()) / math.sqrt(2 * math.pi)
     locations = 0.7 * n * (densities[:-1] - densities[1:])
     return locations.tolist(), math.sqrt(1 - float(locations.square().mean()))
+
+
+def read_raw(raw: Tensor, initial_bound: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Weights, locations, scales and bound of raw outputs; see `FlowLaw.from_raw`."""
+    n = raw.shape[-1] // 3
+    # One shift for the three parts and one softplus for the two positive ones.
+    logits, locations, positive = torch.split(raw + _raw_shift(n, raw.dtype, raw.device), [n, n, n + 1], -1)
+    positive = nn.functional.softplus(positive)
+    return logits.softmax(-1), locations, positive[..., :n] + MIN_SCALE, initial_bound * positive[..., n]
+
+
+class _RawReturns(torch.autograd.Function):
+    """Raw outputs to returns at base points: `read_raw` and `FlowLaw.at` as one step, the hot path of every update."""
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor, initial_bound: float, z: Tensor) -> Tensor:
+        n = raw.shape[-1] // 3
+        shifted = raw + _raw_shift(n, raw.dtype, raw.device)
+        positive = nn.functional.softplus(shifted[..., 2 * n :])
+        amplitudes = shifted[..., :n].softmax(-1) * (initial_bound * positive[..., n:])
+        result, saved = erf_forward(z, amplitudes, shifted[..., n : 2 * n], positive[..., :n] + MIN_SCALE)
+        ctx.save_for_backward(shifted, positive, *saved)
+        ctx.initial_bound = initial_bound
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        shifted, positive, *saved = ctx.saved_tensors
+        n = shifted.shape[-1] // 3
+        to_amplitudes, to_locations, to_scales, _ = erf_backward(grad_outputs[0], tuple(saved))
+        # With a = G w: ∂/∂G = Σ w ∂/∂a, and softmax turns ∂/∂w = G ∂/∂a into a(∂/∂a − ∂/∂G).
+        amplitudes, bound = saved[2], ctx.initial_bound * positive[..., n:]
+        to_bound = (amplitudes * to_amplitudes).sum(-1, keepdim=True) / bound
+        to_logits = amplitudes * (to_amplitudes - to_bound)
+        to_positive = torch.cat([to_scales, ctx.initial_bound * to_bound], -1) * shifted[..., 2 * n :].sigmoid()
+        return torch.cat([to_logits, to_locations, to_positive], -1), None, None
 
 
 @lru_cache(maxsize=64)

@@ -67,7 +67,7 @@ class Comparison:
 
         A bandwidth that is only relative is the same number of steps in every row.
         """
-        rounding = torch.finfo(low.dtype).eps * (1 + torch.maximum(low.abs(), high.abs()))
+        rounding = (high.abs() + (low.abs() + 1)) * torch.finfo(low.dtype).eps
         extent = torch.maximum(high - low, rounding)
         if self.bandwidth == 0:
             grid = Grid.covering(low, low + extent, MARGIN * self.relative_bandwidth * extent, size)

@@ -1,0 +1,58 @@
+"""Every command and every example of the README and the docs runs, in a small form."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from nfdrl import cli
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SMALL = {"paper": ("--smoke",), "bench": ("--smoke",), "compare": ("--smoke",)}
+
+
+def blocks(language):
+    return [(page.name, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text()) if kind == language]
+
+
+def commands():
+    """Each `nfdrl …` line once, by what it would run."""
+    found = {}
+    for _, text in blocks("bash"):
+        for line in text.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["nfdrl"]:
+                found[" ".join(words[1:3])] = words[1:]
+    return list(found.values())
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nfdrl.cli.prepare_torch", lambda: None)
+
+
+def smaller(words):
+    words = [*words, *SMALL.get(words[0], ())] if words[:2] != ["paper", "list"] else words
+    return [re.sub(r"^\d{4,}$", "1200", word) for word in words]
+
+
+def test_the_pages_have_commands_and_examples():
+    assert len(commands()) >= 5
+    assert blocks("python")
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_a_command_of_the_docs_runs(words):
+    if words[0] == "evaluate":
+        assert cli.main(["train", "--env", "CartPole-v1", "--steps", "1200", "--out", words[1]]) == 0
+    assert cli.main(smaller(words)) == 0
+
+
+@pytest.mark.parametrize(("page", "code"), blocks("python"), ids=lambda value: value if value.endswith(".md") else "")
+def test_an_example_of_the_docs_runs(page, code):
+    small = re.sub(r"\b\d+_000\b", "1_100", code)
+    exec(compile(small, page, "exec"), {})
