@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 OUT ?= demo
 SEEDS := 0 1 2
 
-.PHONY: demo test check format results clean
+.PHONY: demo test check format results parity clean
 
 demo: $(VENV)/.installed  ## learn the return laws of FrozenLake, compare them with the exact ones, draw both
 	$(BIN)/nfdrl paper frozenlake --seed 0 --out $(OUT)
@@ -27,6 +27,12 @@ format: $(VENV)/.installed-test
 results: $(VENV)/.installed-test  ## everything under results/ that the documentation quotes (about an hour)
 	for seed in $(SEEDS); do $(BIN)/nfdrl paper all --seed $$seed --out results/paper/seed-$$seed || exit 1; done
 	$(BIN)/nfdrl bench losses --out results/bench/losses
+
+parity: ## our losses against Tianshou's released code; it needs another Gymnasium, so an environment of its own
+	$(PYTHON) -m venv .venv-parity
+	.venv-parity/bin/python -m pip install --quiet torch==$(shell sed -n 's/^torch==//p' requirements.lock)
+	.venv-parity/bin/python -m pip install --quiet tianshou pytest safetensors tyro rich matplotlib typing-extensions
+	PYTHONPATH=src .venv-parity/bin/python -m pytest -q -c /dev/null --rootdir . parity
 
 $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
