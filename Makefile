@@ -32,7 +32,8 @@ parity: ## our losses against Tianshou's released code; it needs another Gymnasi
 	$(PYTHON) -m venv .venv-parity
 	.venv-parity/bin/python -m pip install --quiet torch==$(shell sed -n 's/^torch==//p' requirements.lock)
 	.venv-parity/bin/python -m pip install --quiet tianshou pytest safetensors tyro rich matplotlib typing-extensions
-	PYTHONPATH=src .venv-parity/bin/python -m pytest -q -c /dev/null --rootdir . parity
+	.venv-parity/bin/python -m pip install --quiet --no-deps --editable .
+	.venv-parity/bin/python -m pytest -q -c /dev/null --rootdir . parity
 
 $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)

@@ -1,6 +1,8 @@
 """Every command and every example of the README and the docs runs, in a small form."""
 
+import doctest
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -15,7 +17,8 @@ SMALL = {"paper": ("--smoke",), "bench": ("--smoke",), "compare": ("--smoke",)}
 
 
 def blocks(language):
-    return [(page.name, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text()) if kind == language]
+    found = [(page.name, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text()) if kind == language]
+    return [(name, text) for name, text in found if ">>>" not in text]  # those are doctests
 
 
 def commands():
@@ -56,3 +59,14 @@ def test_a_command_of_the_docs_runs(words):
 def test_an_example_of_the_docs_runs(page, code):
     small = re.sub(r"\b\d+_000\b", "1_100", code)
     exec(compile(small, page, "exec"), {})
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_script_runs(path, capsys):
+    runpy.run_path(str(path))
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if ">>>" in page.read_text()], ids=lambda page: page.name)
+def test_the_doctests_of_a_page_hold(page):
+    assert doctest.testfile(str(page), module_relative=False, optionflags=doctest.ELLIPSIS).failed == 0
