@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import torch
 import tyro
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -95,7 +96,8 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     keys = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
     wide = {key for row in rows for key, value in row.items() if key == "note" or isinstance(value, (list, dict))}
     shown = [key for key in keys if key not in wide][:COLUMNS]
-    table = Table(*shown, title=title, caption=f"{ROWS} of {len(rows)} rows" if len(rows) > ROWS else None)
+    caption = f"{ROWS} of {len(rows)} rows; all are in metrics.json" if len(rows) > ROWS else None
+    table = Table(*(key.replace("_", " ") for key in shown), title=title, caption=caption, box=box.SIMPLE, pad_edge=False)
     for row in rows[:ROWS]:
         table.add_row(*(_cell(row.get(key)) for key in shown))
     return table
@@ -106,4 +108,6 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):  # four digits that line up, without a width that a narrow terminal would cut
+        return f"{value:.4f}" if 1e-3 <= abs(value) < 1e3 else f"{value:.2g}"
+    return str(value)

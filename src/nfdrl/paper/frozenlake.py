@@ -56,14 +56,14 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
             "method": "nfdrl-s",
             "state": int(state),
             "action": ARROWS[action],
-            **{name: values[k] for name, values in measured.items()},
             "mean": means[k],
             "true_mean": truth.laws[k].mean(),
+            **{name: values[k] for name, values in measured.items()},
         }
         for k, (state, action) in enumerate(truth.pairs)
     ]
     average = {name: float(values.mean()) for name, values in measured.items()}
-    rows.append({"method": "nfdrl-s", "state": "mean of all", **average, "updates": settings.updates})
+    rows.insert(0, {"method": "nfdrl-s", "state": "all", "action": "mean", "mean": None, "true_mean": None, **average})
     lake = gymnasium.make("FrozenLake-v1", map_name="4x4").unwrapped.desc.astype(str)  # type: ignore[attr-defined]
     return Result(rows, Lake(lake, policy, truth, law))
 
@@ -108,7 +108,7 @@ def _draw_map(ax: Axes, lake: Lake, result: Result) -> None:
         if tile in "SF":
             ax.text(column + 0.5, row + 0.55, ARROWS[lake.policy[state]], ha="center", va="center", fontsize=18)
     ax.set(xlim=(0, 4), ylim=(4, 0), aspect="equal", anchor="N", xticks=(), yticks=())
-    total = result.rows[-1]
+    total = result.rows[0]
     best = f"mean distance to the exact law\nover 44 pairs: ℓ₂ = {total['cramer']:.4f}, W₁ = {total['w1']:.4f}"
     ax.set_title(
         f"FrozenLake 4×4, slippery, γ = {DISCOUNT}\narrows: the optimal policy; dark: holes\n{best}", fontsize=10
