@@ -97,7 +97,9 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     wide = {key for row in rows for key, value in row.items() if key == "note" or isinstance(value, (list, dict))}
     shown = [key for key in keys if key not in wide][:COLUMNS]
     caption = f"{ROWS} of {len(rows)} rows; all are in metrics.json" if len(rows) > ROWS else None
-    table = Table(*(key.replace("_", " ") for key in shown), title=title, caption=caption, box=box.SIMPLE, pad_edge=False)
+    table = Table(
+        *(key.replace("_", " ") for key in shown), title=title, caption=caption, box=box.SIMPLE, pad_edge=False
+    )
     for row in rows[:ROWS]:
         table.add_row(*(_cell(row.get(key)) for key in shown))
     return table
