@@ -170,6 +170,7 @@ class _staging:
 def plain_row(row: Mapping[str, Any]) -> Row:
     """A row with every key of ROW_KEYS and values that JSON knows; NaN and infinity become null.
 
+    >>> import torch
     >>> plain_row({"method": "c51", "std": torch.tensor(0.5)})
     {'method': 'c51', 'state': None, 'action': None, 'std': 0.5}
     """
