@@ -30,7 +30,7 @@ from nfdrl.risk import (
     Wang,
     parse_risk,
 )
-from test_contract_peers import example_law, example_methods
+from test_contract import example_law, example_methods
 
 EXAMPLES = [
     "mean", "cvar:0.1", "cvar:1", "var:0.3", "wang:-0.75", "wang:0.75", "cpw", "cpw:0.5",

@@ -9,14 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from nfdrl.errors import NfdrlError
+from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Head, Law, Method, select_rows
 from nfdrl.losses.categorical import categorical_kl, project
 from nfdrl.numerics.atoms import (
-    atomic_cdf,
-    atomic_cvar,
     atomic_mean,
-    atomic_quantile,
-    atomic_variance,
     bootstrap_atoms,
     common_shape,
     equal_masses,
@@ -26,7 +23,7 @@ from nfdrl.numerics.atoms import (
 
 @final
 @dataclass(frozen=True, eq=False)
-class CategoricalLaw(Law):
+class CategoricalLaw(AtomicLaw):
     """Masses exp(log_masses) of shape (..., K) on atoms of shape (K,), or (..., K) after a bootstrap."""
 
     log_masses: Tensor
@@ -51,18 +48,9 @@ class CategoricalLaw(Law):
         """Σ mass · atom."""
         return atomic_mean(self.masses, self.atoms)
 
-    def variance(self) -> Tensor:
-        """Σ mass · (atom − mean)²."""
-        return atomic_variance(self.masses, self.atoms)
-
-    def _quantile(self, tau: Tensor) -> Tensor:
-        return atomic_quantile(self.masses, self.atoms, tau)
-
-    def _cdf(self, y: Tensor) -> Tensor:
-        return atomic_cdf(self.masses, self.atoms, y)
-
-    def _cvar(self, alpha: Tensor) -> Tensor:
-        return atomic_cvar(self.masses, self.atoms, alpha)
+    def weighted_atoms(self) -> tuple[Tensor, Tensor]:
+        """The masses and the support."""
+        return self.masses, self.atoms
 
     def select(self, action: Tensor | int) -> CategoricalLaw:
         """The laws of the chosen actions."""

@@ -9,13 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from nfdrl.errors import NfdrlError
+from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Head, Law, Method, select_rows
 from nfdrl.losses.expectile import expectile_regression
 from nfdrl.numerics.atoms import (
-    atomic_cdf,
-    atomic_cvar,
-    atomic_quantile,
-    atomic_variance,
     bootstrap_atoms,
     equal_masses,
     midpoints,
@@ -25,7 +22,7 @@ from nfdrl.numerics.expectiles import impute_atoms
 
 @final
 @dataclass(frozen=True, eq=False)
-class ExpectileLaw(Law):
+class ExpectileLaw(AtomicLaw):
     """A law known by its expectiles: `values` of shape (..., K) at `levels` of shape (K,), ½ in the middle.
 
     The mean is the ½-expectile. Every other question is answered by the imputed atoms (`impute_atoms`). Expectiles
@@ -45,26 +42,13 @@ class ExpectileLaw(Law):
         """The expectiles."""
         return self.values
 
-    def imputed(self) -> tuple[Tensor, Tensor]:
+    def weighted_atoms(self) -> tuple[Tensor, Tensor]:
         """Masses and atoms of a law that has these expectiles; shapes (..., K−1)."""
         return impute_atoms(self.values, self.levels)
 
     def mean(self) -> Tensor:
         """The ½-expectile."""
         return self.values[..., self.levels.shape[0] // 2]
-
-    def variance(self) -> Tensor:
-        """The variance of the imputed law."""
-        return atomic_variance(*self.imputed())
-
-    def _quantile(self, tau: Tensor) -> Tensor:
-        return atomic_quantile(*self.imputed(), tau)
-
-    def _cdf(self, y: Tensor) -> Tensor:
-        return atomic_cdf(*self.imputed(), y)
-
-    def _cvar(self, alpha: Tensor) -> Tensor:
-        return atomic_cvar(*self.imputed(), alpha)
 
     def select(self, action: Tensor | int) -> ExpectileLaw:
         """The laws of the chosen actions."""
@@ -118,7 +102,7 @@ class ERDQN(Method):
         """
         assert isinstance(predicted, ExpectileLaw)
         if isinstance(target, ExpectileLaw):
-            masses, atoms = target.imputed()
+            masses, atoms = target.weighted_atoms()
         else:
             atoms = target.quantile(midpoints(self.expectiles, predicted.values))
             masses = equal_masses(atoms)

@@ -15,15 +15,12 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Head, Law, Method, select_rows
 from nfdrl.laws.implicit import ImplicitLaw, QuantileNetwork
 from nfdrl.losses.pinball import quantile_huber
 from nfdrl.numerics.atoms import (
-    atomic_cdf,
-    atomic_cvar,
     atomic_mean,
-    atomic_quantile,
-    atomic_variance,
     bootstrap_atoms,
     midpoints,
 )
@@ -31,7 +28,7 @@ from nfdrl.numerics.atoms import (
 
 @final
 @dataclass(frozen=True, eq=False)
-class FractionLaw(Law):
+class FractionLaw(AtomicLaw):
     """Σᵢ (τᵢ₊₁ − τᵢ) δ(F⁻¹(τ̂ᵢ)), τ̂ᵢ = (τᵢ + τᵢ₊₁)/2 (Yang et al. 2019, Eq. 2).
 
     `fractions` of shape (..., N+1) run from 0 to 1 and carry the gradient of the proposal network; `atoms` of shape
@@ -66,18 +63,9 @@ class FractionLaw(Law):
         """Σᵢ (τᵢ₊₁ − τᵢ) F⁻¹(τ̂ᵢ) (Yang et al. 2019, Section 3.3)."""
         return atomic_mean(self.masses, self.atoms)
 
-    def variance(self) -> Tensor:
-        """The variance of the atoms under their masses."""
-        return atomic_variance(self.masses, self.atoms)
-
-    def _quantile(self, tau: Tensor) -> Tensor:
-        return atomic_quantile(self.masses, self.atoms, tau)
-
-    def _cdf(self, y: Tensor) -> Tensor:
-        return atomic_cdf(self.masses, self.atoms, y)
-
-    def _cvar(self, alpha: Tensor) -> Tensor:
-        return atomic_cvar(self.masses, self.atoms, alpha)
+    def weighted_atoms(self) -> tuple[Tensor, Tensor]:
+        """The masses between fractions and the quantiles in their middles."""
+        return self.masses, self.atoms
 
     def select(self, action: Tensor | int) -> FractionLaw:
         """The laws of the chosen actions."""

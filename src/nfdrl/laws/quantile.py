@@ -8,13 +8,10 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Head, Law, Method, select_rows
 from nfdrl.losses.pinball import quantile_huber
 from nfdrl.numerics.atoms import (
-    atomic_cdf,
-    atomic_cvar,
-    atomic_quantile,
-    atomic_variance,
     bootstrap_atoms,
     equal_masses,
     midpoints,
@@ -23,7 +20,7 @@ from nfdrl.numerics.atoms import (
 
 @final
 @dataclass(frozen=True, eq=False)
-class QuantileLaw(Law):
+class QuantileLaw(AtomicLaw):
     """N atoms of mass 1/N; `values` of shape (..., N), the i-th learned at level (i+½)/N.
 
     The values of a head may cross, and the loss needs them in the head's order; everything else sorts them.
@@ -47,18 +44,9 @@ class QuantileLaw(Law):
         """The average of the values (Dabney et al. 2018, Algorithm 1)."""
         return self.values.mean(-1)
 
-    def variance(self) -> Tensor:
-        """The population variance of the values."""
-        return atomic_variance(equal_masses(self.values), self.values)
-
-    def _quantile(self, tau: Tensor) -> Tensor:
-        return atomic_quantile(equal_masses(self.values), self.values, tau)
-
-    def _cdf(self, y: Tensor) -> Tensor:
-        return atomic_cdf(equal_masses(self.values), self.values, y)
-
-    def _cvar(self, alpha: Tensor) -> Tensor:
-        return atomic_cvar(equal_masses(self.values), self.values, alpha)
+    def weighted_atoms(self) -> tuple[Tensor, Tensor]:
+        """Equal masses on the values."""
+        return equal_masses(self.values), self.values
 
     def select(self, action: Tensor | int) -> QuantileLaw:
         """The laws of the chosen actions."""

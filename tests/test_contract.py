@@ -10,14 +10,18 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from nfdrl.errors import NfdrlError
+from nfdrl.laws import METHODS
+from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import DensityLaw, Head, Law, Method
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
 from nfdrl.laws.expectile import ERDQN
+from nfdrl.laws.flow import FlowMethod
 from nfdrl.laws.fraction import FQF
 from nfdrl.laws.implicit import IQN
 from nfdrl.laws.monotone import UMDQN
 from nfdrl.laws.quantile import QRDQN, QuantileLaw
+from nfdrl.losses.cramer import Comparison
 
 BATCH, FEATURES, ACTIONS = 5, 12, 3
 
@@ -32,6 +36,8 @@ def example_methods() -> dict[str, Method]:
         "fqf": FQF(fractions=12, cosines=8, hidden=16, entropy_weight=0.01, huber_threshold=0.05),
         "er-dqn": ERDQN(),
         "umdqn": UMDQN(points=101, v_min=-3, v_max=3, hidden=16),
+        "nfdrl-s": FlowMethod(samples=48, initial_bound=3.0),
+        "nfdrl-e": FlowMethod(Comparison(distance="exact"), samples=48, initial_bound=3.0),
     }
 
 
@@ -44,6 +50,7 @@ def finer_methods() -> dict[str, Method]:
         "fqf": FQF(fractions=17, cosines=4, hidden=8),
         "er-dqn": ERDQN(expectiles=17),
         "umdqn": UMDQN(points=64, v_min=-4, v_max=2, hidden=8),
+        "nfdrl-s": FlowMethod(components=6, n_flows=2, initial_bound=2.0),
     }
 
 
@@ -223,13 +230,19 @@ def test_the_cdf_rises_from_zero_to_one(name: str) -> None:
     assert_close(values[..., -1], torch.ones_like(values[..., -1]))
 
 
+def test_every_registered_method_is_examined() -> None:
+    assert list(METHODS) == NAMES
+
+
 def test_masses_sum_to_one(name: str) -> None:
     law = example_law(name)
-    masses = law.imputed()[0] if hasattr(law, "imputed") else getattr(law, "masses", None)
-    if masses is not None:
+    if isinstance(law, AtomicLaw):
+        masses = law.weighted_atoms()[0]
         assert bool((masses >= 0).all())
-        assert_close(masses.sum(-1), torch.ones(BATCH, ACTIONS, dtype=torch.float64))
+        assert_close(masses.sum(-1).expand(BATCH, ACTIONS), torch.ones(BATCH, ACTIONS, dtype=torch.float64))
     if isinstance(law, DensityLaw):
+        law = fitted_head(name)(features())  # as smooth as a return law, so that a trapezoid sees all of it
+        assert isinstance(law, DensityLaw)
         points = torch.linspace(-60, 60, 60_001, dtype=torch.float64)
         assert_close(torch.trapezoid(law.pdf(points), points), torch.ones_like(law.mean()), rtol=0, atol=1e-3)
 
@@ -282,7 +295,7 @@ def test_loss_is_smallest_at_equality(name: str) -> None:
     for a, target in enumerate(laws):
         losses = torch.stack([method.loss(law, target, generator()) for law in laws])
         assert bool((losses.argmin(0) == a).all())
-    if name in {"dqn", "c51", "umdqn"}:
+    if name in {"dqn", "c51", "umdqn", "nfdrl-s", "nfdrl-e"}:
         assert_close(method.loss(laws[0], laws[0]), torch.zeros(BATCH, dtype=torch.float64))
 
 

@@ -1,0 +1,31 @@
+"""Laws that are finitely many atoms, whatever their parameters: what all of them answer alike."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from torch import Tensor
+
+from nfdrl.laws.base import Law
+from nfdrl.numerics.atoms import atomic_cdf, atomic_cvar, atomic_quantile, atomic_variance
+
+
+class AtomicLaw(Law):
+    """A law given by masses on atoms, in any order."""
+
+    @abstractmethod
+    def weighted_atoms(self) -> tuple[Tensor, Tensor]:
+        """Masses and atoms; shapes broadcast to (..., K)."""
+
+    def variance(self) -> Tensor:
+        """Σ mass · (atom − mean)²."""
+        return atomic_variance(*self.weighted_atoms())
+
+    def _quantile(self, tau: Tensor) -> Tensor:
+        return atomic_quantile(*self.weighted_atoms(), tau)
+
+    def _cdf(self, y: Tensor) -> Tensor:
+        return atomic_cdf(*self.weighted_atoms(), y)
+
+    def _cvar(self, alpha: Tensor) -> Tensor:
+        return atomic_cvar(*self.weighted_atoms(), alpha)
