@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.flow import FlowLaw
-from nfdrl.losses.cramer import Comparison, compare, cramer_exact, cramer_surrogate
+from nfdrl.losses.cramer import Comparison, _by_filter, _by_form, compare, cramer_exact, cramer_surrogate
 from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.kde import KERNELS, Grid, interpolate, smoothed_masses
 from nfdrl.numerics.spread import pairwise_gap_sum, uniform_gap_sum
@@ -377,3 +377,14 @@ def test_midpoints_know_the_distance_of_two_flows_better_than_draws(how):
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(NfdrlError, match=message):
         Comparison(**settings)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("distance", ["surrogate", "l2"])
+def test_one_matrix_is_as_good_as_two_filters(distance, kernel):
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(6, n, dtype=torch.float64, generator=generator).sort(-1).values for n in (12, 9))
+    y[0] = x[0, 3]  # a Dirac
+    how = Comparison(distance, kernel=kernel)
+    for ours, theirs in zip(_by_form(x, y, how, 200), _by_filter(x, y, how, 200), strict=True):
+        assert_close(ours, theirs)

@@ -9,7 +9,8 @@ from torch.testing import assert_close
 
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
-from nfdrl.networks import TorsoSizes, network_for, torso_for
+from nfdrl.learner import Learner, Optimisation
+from nfdrl.networks import Layers, RowPass, TorsoSizes, network_for, torso_for
 
 SPACES = {
     "MLP": Box(-1, 1, (4,)),
@@ -101,3 +102,31 @@ def test_dictionaries_are_told_to_flatten() -> None:
 def test_layers_need_units() -> None:
     with pytest.raises(NfdrlError, match="at least 1"):
         TorsoSizes(mlp=(0,))
+
+
+def test_fused_layers_are_the_plain_ones():
+    torch.manual_seed(0)
+    layers, x = Layers(5, (7, 3)).double(), torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
+    plain = x
+    for layer in layers:
+        plain = torch.relu(layer(plain))
+    assert_close(layers(x), plain)
+    with torch.no_grad():
+        assert_close(layers(x), plain)
+    pull = torch.randn_like(plain)
+    inputs = (x, *layers.parameters())
+    for ours, theirs in zip(*(torch.autograd.grad(y, inputs, pull) for y in (layers(x), plain)), strict=True):
+        assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_row_in_numpy_is_the_network_even_after_its_weights_moved(name):
+    space = gymnasium.spaces.Box(-1, 1, (2, 3), np.float32)
+    network = network_for(METHODS[name], space, 3, TorsoSizes(mlp=(8, 8)), seed=0)
+    learner = Learner(METHODS[name], network, Optimisation())
+    rows = RowPass(learner.online)
+    x = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(1))
+    learner._online_weights.add_(0.1)
+    with torch.no_grad():
+        assert_close(rows(x.numpy()).mean(), learner.online(x).mean())
+    assert not RowPass.suits(network_for(METHODS[name], gymnasium.spaces.Discrete(4), 3, TorsoSizes(), seed=0))

@@ -35,9 +35,9 @@ def check_open_unit(name: str, value: Tensor) -> None:
 
 def check_discount(value: Tensor) -> None:
     """Refuse a discount outside [0, 1]."""
-    inside = (value >= 0) & (value <= 1)
-    if not bool(inside.all()):
-        raise NfdrlError(f"discount must lie in [0, 1], got {_first(value, ~inside)}")
+    low, high = value.aminmax()
+    if not (low.item() >= 0 and high.item() <= 1):  # NaN is neither
+        raise NfdrlError(f"discount must lie in [0, 1], got {_first(value, ~((value >= 0) & (value <= 1)))}")
 
 
 def check_finite(name: str, value: Tensor) -> None:

@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import Head, Law, Method
@@ -68,19 +70,51 @@ class MultiOneHot(nn.Module):
 class Layers(nn.ModuleList):
     """Linear layers, each followed by ReLU.
 
-    Their functions are called without the modules' own machinery, which takes longer than they do at this size.
+    They are one step of autograd: at this size its bookkeeping takes longer than the layers.
     """
 
     def __init__(self, inputs: int, widths: Sequence[int]) -> None:
         sizes = [inputs, *widths]
         super().__init__(nn.Linear(n, m) for n, m in pairwise(sizes))
         self.features = sizes[-1]
+        self.weights = [*self.parameters()]  # weight, bias, weight, bias, …
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows (B, F) to rows (B, last width)."""
-        for layer in self:
-            x = nn.functional.linear(x, layer.weight, layer.bias).relu_()  # type: ignore[arg-type]
-        return x
+        if not torch.is_grad_enabled():
+            return _activations(x, self.weights)[-1]
+        return cast(Tensor, _Layers.apply(x, *self.weights))  # type: ignore[no-untyped-call]
+
+
+def _activations(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    """The input and the output of every layer."""
+    outputs = [x]
+    for weight, bias in zip(weights[::2], weights[1::2], strict=True):
+        outputs.append(torch.addmm(bias, outputs[-1], weight.t()).relu_())
+    return outputs
+
+
+class _Layers(torch.autograd.Function):
+    """What `Layers` computes, with its own backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *weights: Tensor) -> Tensor:
+        outputs = _activations(x, weights)
+        ctx.save_for_backward(*outputs, *weights[::2])
+        return outputs[-1]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        grad, count = grad_outputs[0], len(ctx.saved_tensors) // 2
+        outputs, weights = ctx.saved_tensors[: count + 1], ctx.saved_tensors[count + 1 :]
+        found: list[Tensor | None] = []
+        for k in reversed(range(count)):
+            grad = torch.ops.aten.threshold_backward(grad, outputs[k + 1], 0)
+            found = [grad.t() @ outputs[k], grad.sum(0), *found]
+            if k or ctx.needs_input_grad[0]:
+                grad = grad @ weights[k]
+        return grad if ctx.needs_input_grad[0] else None, *found
 
 
 class MLP(nn.Module):
@@ -172,6 +206,33 @@ class Network(nn.Module):
 
     # Without the modules' hooks: for one observation they take longer than the network.
     __call__ = forward
+
+
+class RowPass:
+    """A network asked for a row or a few at a time: its fully connected torso in NumPy, on views of the weights.
+
+    PyTorch's calls take ten times as long as such a product.
+    """
+
+    def __init__(self, network: Network) -> None:
+        torso = network.torso
+        assert isinstance(torso, MLP)
+        views = [weight.detach().numpy() for weight in torso.layers.weights]
+        self.network, self.weights = network, [(w.T, b) for w, b in zip(views[::2], views[1::2], strict=True)]
+
+    @staticmethod
+    def suits(network: Network) -> bool:
+        """Whether the network is one of these, on the CPU."""
+        return type(network.torso) is MLP and next(network.parameters()).device.type == "cpu"
+
+    def __call__(self, observation: NDArray[Any]) -> Law:
+        """The laws of all actions; shape (B, ...) → batch shape (B, A)."""
+        x = observation.reshape(len(observation), -1)
+        for weight, bias in self.weights:
+            x = x @ weight
+            x += bias
+            np.maximum(x, 0, out=x)
+        return self.network.head.forward(torch.from_numpy(x))
 
 
 def table(method: Method, states: int, actions: int) -> Network:

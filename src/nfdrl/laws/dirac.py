@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nfdrl.laws.base import Head, Law, Method, select_rows
-from nfdrl.numerics.atoms import bootstrap_atoms, common_shape
+from nfdrl.numerics.atoms import bellman_coefficients, common_shape
 
 
 @final
@@ -52,7 +52,8 @@ class DiracLaw(Law):
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> DiracLaw:
         """The point reward + discount · value."""
-        return DiracLaw(bootstrap_atoms(self.value.unsqueeze(-1), reward, discount).squeeze(-1))
+        shift, scale = bellman_coefficients(reward, discount, self.value)
+        return DiracLaw(shift + scale * self.value)
 
 
 @final
@@ -65,7 +66,7 @@ class DiracHead(Head):
 
     def forward(self, features: Tensor) -> DiracLaw:
         """The point laws of all actions; shape (..., F) → batch shape (..., A)."""
-        return DiracLaw(self.linear(features))
+        return DiracLaw(nn.functional.linear(features, self.linear.weight, self.linear.bias))
 
 
 @final
@@ -83,6 +84,7 @@ class DQN(Method):
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
         """½u² of the difference u of means, straight beyond the threshold; shape (...)."""
-        error = (predicted.mean() - target.mean()).abs()
-        inner = error if self.huber_threshold is None else error.clamp(max=self.huber_threshold)
-        return inner * (error - 0.5 * inner)
+        means = predicted.mean(), target.mean()
+        if self.huber_threshold is None:
+            return 0.5 * nn.functional.mse_loss(*means, reduction="none")
+        return nn.functional.huber_loss(*means, reduction="none", delta=self.huber_threshold)

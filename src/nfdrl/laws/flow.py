@@ -15,11 +15,12 @@ from typing_extensions import Self
 from nfdrl.errors import NfdrlError, check_finite, check_positive
 from nfdrl.laws.base import Head, Law, Method, select_rows
 from nfdrl.laws.pushforward import ChainLaw, PushforwardLaw
-from nfdrl.losses.cramer import Comparison, compare
+from nfdrl.losses.cramer import Comparison, compare, value_and_slope
+from nfdrl.numerics.atoms import bellman_coefficients
 from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.flows import Flow, MixtureCDF
 from nfdrl.numerics.mixture import erf_backward, erf_forward, mixture_erf
-from nfdrl.numerics.normal import SQRT_HALF, bivariate_normal_cdf, normal_cdf, normal_quantile
+from nfdrl.numerics.normal import bivariate_normal_cdf, normal_cdf, normal_quantile
 
 MIN_SCALE = 1e-2  # the narrowest component; keeps 1/σ and its gradients finite
 
@@ -49,6 +50,7 @@ class FlowLaw(PushforwardLaw):
     ) -> None:
         self._parts: tuple[Tensor, Tensor, Tensor, Tensor] | None = weights, locations, scales, bound
         self._raw: tuple[Tensor, float] | None = None
+        self._moves: tuple[Tensor, Tensor] | None = None
         self._center = center
         if validate:
             self._check()
@@ -76,7 +78,8 @@ class FlowLaw(PushforwardLaw):
     @property
     def center(self) -> Tensor:
         """The middle of the support: 0 until a bootstrap moves it; shape (...)."""
-        return torch.zeros_like(self.bound) if self._center is None else self._center
+        bound = self.bound
+        return torch.zeros_like(bound) if self._center is None else self._center
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -92,7 +95,11 @@ class FlowLaw(PushforwardLaw):
         # Raw outputs are mapped when a parameter is first asked for: a law from which one action is selected never is.
         if self._parts is None:
             assert self._raw is not None
-            self._parts = read_raw(*self._raw)
+            weights, locations, scales, bound = read_raw(*self._raw)
+            if self._moves is not None:
+                self._center, discount = self._moves
+                bound = discount * bound
+            self._parts = weights, locations, scales, bound
         return self._parts
 
     def _check(self) -> None:
@@ -130,8 +137,13 @@ class FlowLaw(PushforwardLaw):
         if n < 1 or left_over:
             raise NfdrlError(f"a flow law needs 3n + 1 raw outputs, got {raw.shape[-1]}")
         law = cls.__new__(cls)
-        law._raw, law._parts, law._center = (raw, initial_bound), None, None
+        law._raw, law._parts, law._center, law._moves = (raw, initial_bound), None, None, None
         return law
+
+    @property
+    def raw(self) -> tuple[Tensor, float] | None:
+        """The outputs and the initial bound of `from_raw`, where the law is theirs."""
+        return self._raw if self._moves is None else None
 
     @property
     def unit(self) -> Flow:
@@ -141,13 +153,21 @@ class FlowLaw(PushforwardLaw):
     def at(self, z: Tensor) -> Tensor:
         """Returns at base points `z`: G(2F − 1) is a sum of error functions with amplitudes G wᵢ."""
         if self._raw is not None and not z.requires_grad:
-            return cast(Tensor, _RawReturns.apply(*self._raw, z))  # type: ignore[no-untyped-call]
+            returns = cast(Tensor, _RawReturns.apply(*self._raw, z))  # type: ignore[no-untyped-call]
+            if self._moves is None:
+                return returns
+            reward, discount = self._moves
+            return torch.addcmul(reward.unsqueeze(-1), discount.unsqueeze(-1), returns)
         amplitudes = self.bound.unsqueeze(-1) * self.weights
         return self.center.unsqueeze(-1) + mixture_erf(z, amplitudes, self.locations, self.scales)
 
     def mean(self) -> Tensor:
         """G(2 Σ wᵢ Φ(−μᵢ/√(1+σᵢ²)) − 1), moved to the center; 2Φ(a) − 1 = erf(a/√2)."""
-        return self.center + self.bound * (self.weights * torch.erf(SQRT_HALF * self._probits())).sum(-1)
+        weights, locations, scales, bound = self._read()
+        spread = torch.addcmul(_two(scales.dtype, scales.device), scales, scales, value=2)
+        below = torch.erf(locations * spread.rsqrt())
+        mean = (weights * below).sum(-1) * -bound
+        return mean if self._center is None else self._center + mean
 
     def variance(self) -> Tensor:
         """4G²(E[F(Z)²] − E[F(Z)]²), with E[F²] = Σᵢⱼ wᵢwⱼ Φ₂(aᵢ, aⱼ; 1/√((1+σᵢ²)(1+σⱼ²)))."""
@@ -172,7 +192,7 @@ class FlowLaw(PushforwardLaw):
 
     def select(self, action: Tensor | int) -> Self:
         """The laws of the chosen actions."""
-        if self._raw is not None:  # one gather instead of five
+        if self._raw is not None and self._moves is None:  # one gather instead of five
             raw, initial_bound = self._raw
             return type(self).from_raw(select_rows(raw, action, 1), initial_bound)
         mixture = (select_rows(part, action, 1) for part in (self.weights, self.locations, self.scales))
@@ -181,8 +201,17 @@ class FlowLaw(PushforwardLaw):
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> Self:
         """The law of reward + discount · Z: center and bound move, the masses stay (eq:target_bootstrap)."""
+        if self._raw is not None and self._moves is None:  # its parameters may never be asked for
+            law = type(self).from_raw(*self._raw)
+            law._moves = self._coefficients(reward, discount)
+            return law
         center, bound = self._moved(reward, discount)
         return type(self)(self.weights, self.locations, self.scales, bound, center, validate=False)
+
+    def _coefficients(self, reward: Tensor | float, discount: Tensor | float) -> tuple[Tensor, Tensor]:
+        shift, scale = bellman_coefficients(reward, discount, self.reference)
+        shape = self.batch_shape
+        return (shift, scale) if shift.shape == scale.shape == shape else (shift.expand(shape), scale.expand(shape))
 
 
 def initial_mixture(n: int) -> tuple[list[float], float]:
@@ -201,37 +230,75 @@ def read_raw(raw: Tensor, initial_bound: float) -> tuple[Tensor, Tensor, Tensor,
     """Weights, locations, scales and bound of raw outputs; see `FlowLaw.from_raw`."""
     n = raw.shape[-1] // 3
     # One shift for the three parts and one softplus for the two positive ones.
-    logits, locations, positive = torch.split(raw + _raw_shift(n, raw.dtype, raw.device), [n, n, n + 1], -1)
-    positive = nn.functional.softplus(positive)
-    return logits.softmax(-1), locations, positive[..., :n] + MIN_SCALE, initial_bound * positive[..., n]
+    logits, locations, free = torch.split(raw + _raw_shift(n, raw.dtype, raw.device), [n, n, n + 1], -1)
+    least, unit = _raw_units(n, initial_bound, raw.dtype, raw.device)
+    positive = torch.addcmul(least, unit, nn.functional.softplus(free))
+    return logits.softmax(-1), locations, positive[..., :n], positive[..., n]
 
 
 class _RawReturns(torch.autograd.Function):
-    """Raw outputs to returns at base points: `read_raw` and `FlowLaw.at` as one step, the hot path of every update."""
+    """Raw outputs to returns at base points: `read_raw` and `FlowLaw.at` as one step."""
 
     @staticmethod
     def forward(ctx: Any, raw: Tensor, initial_bound: float, z: Tensor) -> Tensor:
-        n = raw.shape[-1] // 3
-        shifted = raw + _raw_shift(n, raw.dtype, raw.device)
-        positive = nn.functional.softplus(shifted[..., 2 * n :])
-        amplitudes = shifted[..., :n].softmax(-1) * (initial_bound * positive[..., n:])
-        result, saved = erf_forward(z, amplitudes, shifted[..., n : 2 * n], positive[..., :n] + MIN_SCALE)
-        ctx.save_for_backward(shifted, positive, *saved)
-        ctx.initial_bound = initial_bound
+        result, saved = _raw_forward(raw, initial_bound, z)
+        ctx.save_for_backward(*saved)
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        shifted, positive, *saved = ctx.saved_tensors
-        n = shifted.shape[-1] // 3
-        to_amplitudes, to_locations, to_scales, _ = erf_backward(grad_outputs[0], tuple(saved))
-        # With a = G w: ∂/∂G = Σ w ∂/∂a, and softmax turns ∂/∂w = G ∂/∂a into a(∂/∂a − ∂/∂G).
-        amplitudes, bound = saved[2], ctx.initial_bound * positive[..., n:]
-        to_bound = (amplitudes * to_amplitudes).sum(-1, keepdim=True) / bound
-        to_logits = amplitudes * (to_amplitudes - to_bound)
-        to_positive = torch.cat([to_scales, ctx.initial_bound * to_bound], -1) * shifted[..., 2 * n :].sigmoid()
-        return torch.cat([to_logits, to_locations, to_positive], -1), None, None
+        return _raw_backward(grad_outputs[0], ctx.saved_tensors), None, None
+
+
+class _RawLoss(torch.autograd.Function):
+    """Raw outputs to the squared distance to given returns, and back: the hot path of every update."""
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor, initial_bound: float, z: Tensor, target: Tensor, how: Comparison) -> Tensor:
+        returns, saved = _raw_forward(raw, initial_bound, z)
+        value, slope = value_and_slope(returns, target, how)
+        ctx.save_for_backward(_raw_backward(slope, saved))
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        return grad_outputs[0].unsqueeze(-1) * ctx.saved_tensors[0], *[None] * 4
+
+
+def _raw_forward(raw: Tensor, initial_bound: float, z: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    n = raw.shape[-1] // 3
+    logits, locations, free = torch.split(raw + _raw_shift(n, raw.dtype, raw.device), [n, n, n + 1], -1)
+    least, unit = _raw_units(n, initial_bound, raw.dtype, raw.device)
+    positive = torch.addcmul(least, unit, nn.functional.softplus(free))
+    amplitudes = logits.softmax(-1).mul_(positive[..., n:])
+    returns, saved = erf_forward(z, amplitudes, locations, positive[..., :n])
+    return returns, (free, positive, unit, *saved)
+
+
+def _raw_backward(grad: Tensor, all_saved: tuple[Tensor, ...]) -> Tensor:
+    free, positive, unit, *saved = all_saved
+    to_amplitudes, to_locations, to_scales, _ = erf_backward(grad, tuple(saved))
+    # With a = G w: ∂/∂G = Σ w ∂/∂a, and softmax turns ∂/∂w = G ∂/∂a into a(∂/∂a − ∂/∂G).
+    amplitudes, bound = saved[2], positive[..., -1:]
+    to_bound = (amplitudes * to_amplitudes).sum(-1, keepdim=True).div_(bound)
+    to_logits = to_amplitudes.sub_(to_bound).mul_(amplitudes)
+    result = torch.cat([to_logits, to_locations, to_scales, to_bound], -1)
+    result[..., -len(unit) :].mul_(free.sigmoid().mul_(unit))
+    return result
+
+
+@lru_cache(maxsize=64)
+def _raw_units(n: int, initial_bound: float, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """What scales and bound are at least, and their unit."""
+    least, unit = [MIN_SCALE] * n + [0.0], [1.0] * n + [initial_bound]
+    return torch.tensor(least, dtype=dtype, device=device), torch.tensor(unit, dtype=dtype, device=device)
+
+
+@lru_cache(maxsize=8)
+def _two(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(2.0, dtype=dtype, device=device)
 
 
 @lru_cache(maxsize=64)
@@ -260,7 +327,9 @@ class FlowHead(Head):
 
     def forward(self, features: Tensor) -> Law:
         """The flow law of every action."""
-        raw = self.linear(features).unflatten(-1, (self.actions, -1))
+        linear = self.linear  # its function alone: a module's own call takes longer than the product
+        flat = nn.functional.linear(features, linear.weight, linear.bias)
+        raw = flat.view(*flat.shape[:-1], self.actions, -1)
         if self.n_flows == 1:
             return FlowLaw.from_raw(raw, self.initial_bound)
         size = 3 * self.components
@@ -299,8 +368,12 @@ class FlowMethod(Method):
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
         """The comparison of both laws' returns at base points; one number a row."""
         assert isinstance(predicted, PushforwardLaw)
-        z = base_points(self.samples, self.points, like=predicted.bound, generator=generator)
-        return compare(predicted.at(z), self._target_returns(target, z), self.comparison) * self._gain()
+        z = base_points(self.samples, self.points, like=predicted.reference, generator=generator)
+        returns, how = self._target_returns(target, z), self.comparison
+        raw = predicted.raw if isinstance(predicted, FlowLaw) else None
+        if raw is None or how.rooted or how.support != "shared" or returns.requires_grad:
+            return compare(predicted.at(z), returns, how) * self._gain()
+        return cast(Tensor, _RawLoss.apply(*raw, z, returns, how)) * self._gain()  # type: ignore[no-untyped-call]
 
     def _target_returns(self, target: Law, z: Tensor) -> Tensor:
         if not isinstance(target, PushforwardLaw):

@@ -16,7 +16,7 @@ from torch import Tensor
 from nfdrl.bellman import Valuation
 from nfdrl.envs.stepping import Step, Stream, check_observation, check_step
 from nfdrl.learner import Learner
-from nfdrl.networks import Network
+from nfdrl.networks import Network, RowPass
 from nfdrl.replay import Replay, storage_dtype
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.schedules import decay
@@ -59,6 +59,7 @@ class Actor:
     def __init__(self, network: Network, actions: int, rng: np.random.Generator, risk: Valuation) -> None:
         self.network, self.actions, self.rng, self.risk = network, actions, rng, risk
         self.device = next(network.parameters()).device
+        self._rows = RowPass(network) if RowPass.suits(network) else None
 
     def act(self, observation: Array, epsilon: float) -> Array:
         """One action a row; the coin is thrown before the network is asked."""
@@ -75,10 +76,11 @@ class Actor:
     @torch.no_grad()  # not inference_mode: a law may cache a tensor here that a later update differentiates through
     def greedy(self, observation: Array) -> Array:
         """The actions of greatest value; shape (B,)."""
-        inputs = torch.from_numpy(observation)
-        if self.device.type != "cpu":
-            inputs = inputs.to(self.device)
-        greedy: Array = self.risk(self.network(inputs)).argmax(-1).cpu().numpy()
+        if self._rows is not None and observation.dtype == np.float32:
+            law = self._rows(observation)
+        else:
+            law = self.network(torch.from_numpy(observation).to(self.device))
+        greedy: Array = self.risk(law).argmax(-1).cpu().numpy()
         return greedy
 
 
