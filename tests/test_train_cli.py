@@ -22,7 +22,7 @@ def test_a_run_leaves_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert train(out, "--steps", "150", "--evaluate", "2", "--seed", "4", "--tensorboard") == 0
     assert "over 2 episodes" in capsys.readouterr().out
     names = sorted(path.name for path in out.iterdir())
-    assert names == ["checkpoint", "config.json", "metrics.csv", "metrics.json", "tensorboard"]
+    assert names == ["checkpoints", "config.json", "metrics.csv", "metrics.json", "replay", "tensorboard"]
     config = json.loads((out / "config.json").read_text())
     assert (config["method"]["name"], config["env"], config["steps"], config["seed"]) == (
         "nfdrl-e",
@@ -51,9 +51,12 @@ def test_a_run_is_not_overwritten_unless_asked(tmp_path: Path, capsys: pytest.Ca
     assert train(tmp_path, "--steps", "100") == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "--resume or --overwrite" in error
-    assert train(tmp_path, "--steps", "100", "--resume", "--overwrite") == 2
-    assert train(tmp_path, "--steps", "80", "--resume") == 2
+    assert "--resume" in error
+    assert "--overwrite" in error
+    assert main(["train", "--resume", str(tmp_path), "--overwrite"]) == 2
+    assert main(["train", "--resume", str(tmp_path), "--steps", "80"]) == 2
+    assert main(["train", "--resume", str(tmp_path), "--seed", "5"]) == 2
+    assert "keeps its own seed" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     assert train(tmp_path, "--steps", "60", "--evaluate", "0", "--overwrite") == 0
     assert json.loads((tmp_path / "metrics.json").read_text())["step"] == 60
@@ -62,7 +65,7 @@ def test_a_run_is_not_overwritten_unless_asked(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_run_is_resumed(tmp_path: Path) -> None:
     assert train(tmp_path, "--steps", "100", "--evaluate", "0") == 0
-    assert train(tmp_path, "--steps", "250", "--evaluate", "0", "--resume") == 0
+    assert main(["train", "--resume", str(tmp_path), "--steps", "250", "--no-progress"]) == 0
     with (tmp_path / "metrics.csv").open() as file:
         assert [int(row["step"]) for row in csv.DictReader(file)] == [50, 100, 150, 200, 250]
     assert json.loads((tmp_path / "metrics.json").read_text())["step"] == 250
@@ -71,7 +74,9 @@ def test_a_run_is_resumed(tmp_path: Path) -> None:
 def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
     for name in ("a", "b"):
         assert train(tmp_path / name, "--steps", "120", "--evaluate", "0") == 0
-    first, second = (load_file(tmp_path / name / "checkpoint" / "weights.safetensors") for name in ("a", "b"))
+    first, second = (
+        load_file(tmp_path / name / "checkpoints" / "step-000000000120" / "weights.safetensors") for name in ("a", "b")
+    )
     assert first.keys() == second.keys()
     assert all(bool((value == second[name]).all()) for name, value in first.items())
 
@@ -96,7 +101,7 @@ def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
         (["--set", "buffer_size=2"], "too small"),
         (["--set", "discount=2"], r"\[0, 1\]"),
         (["--set", "batch_size"], "NAME=VALUE"),
-        (["--resume"], "no saved agent"),
+        (["--resume", "nowhere"], "keeps its own out"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(

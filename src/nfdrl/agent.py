@@ -21,10 +21,12 @@ from nfdrl.bellman import Valuation
 from nfdrl.envs.make import EnvLike, Source, source_of
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.rollouts import Episodes, rollout
+from nfdrl.journal import Snapshot, restore
 from nfdrl.laws import Law, Method, find_method
 from nfdrl.learner import Learner
-from nfdrl.networks import is_image, network_for
-from nfdrl.replay import Replay, storage_dtype
+from nfdrl.memory import check_memory
+from nfdrl.networks import Network, is_image, network_for
+from nfdrl.replay import Replay, row_bytes, storage_dtype
 from nfdrl.risk import Mean, Risk, parse_risk
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.loop import Actor, Event, Trainer
@@ -80,10 +82,11 @@ class Agent:
         self.source = source
         self.observation_space, self.action_space = source.observation_space, source.action_space
 
+    def _new_network(self) -> Network:
+        return network_for(self.method, self.observation_space, int(self.action_space.n), self.config.torso, self.seed)
+
     def _new_learner(self) -> Learner:
-        network = network_for(
-            self.method, self.observation_space, int(self.action_space.n), self.config.torso, self.seed
-        )
+        network = self._new_network()
         generator = torch.Generator(self.device).manual_seed(self.seed)
         learner = Learner(
             self.method, network.to(self.device), self.config.optimisation(), risk=self.risk, generator=generator
@@ -105,20 +108,28 @@ class Agent:
             pass
         return self
 
-    def events(self, steps: int, trackers: Iterable[Tracker] = ()) -> Iterator[Event]:
-        """Train for `steps` more transitions, one event at a time."""
+    def events(
+        self, steps: int, trackers: Iterable[Tracker] = (), *, pause_every: int | None = None
+    ) -> Iterator[Event]:
+        """Train for `steps` more transitions, one event at a time; with a `Pause` at multiples of `pause_every`."""
         if steps < 1:
             raise NfdrlError(f"steps must be at least 1, got {steps}")
-        if self._trainer is None:
-            self._trainer = self._new_trainer()
-        trainer = self._trainer
+        trainer = self.trainer
         with _threads_for(self.observation_space):
-            for event in tracked(trainer.run(steps), trackers):
+            for event in tracked(trainer.run(steps, pause_every), trackers):
                 self.step = trainer.step
                 yield event
 
-    def _new_trainer(self) -> Trainer:
+    @property
+    def trainer(self) -> Trainer:
+        """The loop with its environments and its replay, made when it is first needed."""
+        if self._trainer is None:
+            self._trainer = self._new_trainer(loaded=self.step > 0)
+        return self._trainer
+
+    def _new_trainer(self, loaded: bool) -> Trainer:
         config = self.config
+        check_memory(config.buffer_size, row_bytes(self.observation_space))
         stream = self._source().stream(config.num_envs)
         replay = Replay(
             config.buffer_size,
@@ -128,7 +139,7 @@ class Agent:
             n_step=config.n_step,
             rng=self._rng,
         )
-        learner = self.learner if self.step else None  # one that was loaded goes on
+        learner = self.learner if loaded else None  # one that has learned goes on
         return Trainer(
             stream, replay, config, self._after_warm_up, rng=self._rng, seed=self.seed, learner=learner, step=self.step
         )
@@ -182,8 +193,20 @@ class Agent:
                 if env is not self._source().given:
                     env.close()
 
-    def save(self, path: str | Path) -> None:
-        """Write a folder with `config.json` and `weights.safetensors`."""
+    def save(self, path: str | Path, *, replay: bool = False) -> None:
+        """Write a folder from which `load` makes this agent again, with the replay if asked: then it can go on exactly.
+
+        Episodes that are open count as cut off at this step.
+        """
+        folder = Path(path)
+        snapshot = None
+        if replay and self._trainer is not None:
+            snapshot = checkpoint.write_replay(folder, self._trainer.replay)
+        checkpoint.write(folder, self.saved(snapshot))
+        checkpoint.drop_old_replay(folder, snapshot)
+
+    def saved(self, replay: Snapshot | None = None) -> checkpoint.Saved:
+        """Everything a checkpoint holds; the replay's rows are in files of their own."""
         name = None if self.source is None else self.source.name
         config = {
             "nfdrl": version("nfdrl"),
@@ -194,9 +217,18 @@ class Agent:
             "train": asdict(self.config),
             "risk": str(self.risk) if isinstance(self.risk, Risk) else None,
             "seed": self.seed,
-            "step": self.step,
         }
-        checkpoint.write(Path(path), config, self.learner.tensors())
+        trainer = self._trainer
+        state = {
+            "step": self.step,
+            "rng": self._rng.bit_generator.state,
+            "trainer": None if trainer is None else trainer.state(),
+            "replay": None if replay is None else replay.to_json(),
+        }
+        tensors = self.learner.tensors() | ({} if trainer is None else trainer.tensors())
+        if self.learner.generator is not None:
+            tensors["generator"] = self.learner.generator.get_state()
+        return checkpoint.Saved(config, state, tensors)
 
     @classmethod
     def load(
@@ -207,26 +239,58 @@ class Agent:
         method: Method | None = None,
         risk: str | Valuation | None = None,
         device: str | torch.device = "auto",
+        replay: bool = True,
     ) -> Self:
-        """An agent as it was saved; it can go on learning, with an empty replay.
+        """An agent as it was saved, from its folder or from a run's; with its replay it goes on exactly where it stood.
 
-        The environment is made from its saved id unless one is given; `method` is for one that nfdrl does not have.
+        Without a saved replay, or with `replay=False`, it learns on with an empty one. The environment is made from its
+        saved id unless one is given; `method` is for one that nfdrl does not have.
         """
-        config, tensors = checkpoint.read(Path(path))
-        agent = cls.__new__(cls)
-        saved = checkpoint.method_from(config["method"]) if method is None else method
+        folder = checkpoint.locate(Path(path))
+        saved = checkpoint.read(folder)
+        try:
+            return cls._from_saved(saved, folder, env, method, risk, device, replay)
+        except NfdrlError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
+            # A gymnasium space, a network or a generator did not take what the files say.
+            raise NfdrlError(f"{folder} does not describe an agent: {error!r}") from None
+
+    @classmethod
+    def _from_saved(
+        cls,
+        saved: checkpoint.Saved,
+        folder: Path,
+        env: EnvLike | None,
+        method: Method | None,
+        risk: str | Valuation | None,
+        device: str | torch.device,
+        replay: bool,
+    ) -> Self:
+        config, state, agent = saved.config, saved.state, cls.__new__(cls)
+        kind = checkpoint.method_from(config["method"]) if method is None else method
         if risk is None and config["risk"] is None:
             raise NfdrlError("the saved agent chose actions by a function of your own: pass it as `risk`")
         train = checkpoint.train_config_from(config["train"])
-        agent._setup(saved, config["seed"], train, config["risk"] if risk is None else risk, device)
+        agent._setup(kind, config["seed"], train, config["risk"] if risk is None else risk, device)
         agent.observation_space = checkpoint.space_from(config["observation_space"])
         agent.action_space = cast(gymnasium.spaces.Discrete, checkpoint.space_from(config["action_space"]))
         given = config["env"] if env is None else env
         if given is not None:
             agent._use(_matching(source_of(given), config))
+        checkpoint.check_shapes(agent._new_network, saved.tensors)
         agent.learner = agent._new_learner()
-        agent.learner.load_tensors(tensors)
-        agent.step = config["step"]
+        agent.learner.load_tensors(saved.tensors)
+        agent.step = int(state["step"])
+        if "generator" in saved.tensors and agent.learner.generator is not None:
+            agent.learner.generator.set_state(saved.tensors["generator"])
+        if "rng" in state:
+            agent._rng.bit_generator.state = state["rng"]
+        snapshot = saved.replay
+        if replay and snapshot is not None and agent.source is not None:
+            agent._trainer = agent._new_trainer(loaded=bool(state["trainer"]["learning"]))
+            restore(agent._trainer.replay, checkpoint.replay_folder(folder), snapshot)
+            agent._trainer.restore(state["trainer"], saved.tensors)
         return agent
 
 

@@ -1,10 +1,12 @@
-"""A saved agent: a folder with `config.json` and tensors in safetensors. Nothing in it is executed when it is read."""
+"""A saved agent: a folder with a manifest, settings, state and tensors. Nothing in it is executed when it is read.
+
+`manifest.json` says which format this is and what each file must be; it is written last and checked first.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,53 +14,179 @@ import gymnasium
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
 
 from nfdrl.errors import NfdrlError
+from nfdrl.files import (
+    MAX_JSON,
+    FileRecord,
+    from_json,
+    read_file,
+    replace_file,
+    sealed,
+    sync_folder,
+    to_json,
+    unsealed,
+    write_file,
+)
+from nfdrl.journal import Journal, Snapshot, remove_unused
 from nfdrl.laws import METHODS, Method
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.losses.cramer import Comparison
 from nfdrl.networks import TorsoSizes
+from nfdrl.replay import Replay
 from nfdrl.training.config import TrainConfig
 
-FORMAT = 1
-CONFIG, WEIGHTS = "config.json", "weights.safetensors"
+FORMAT = 2
+MANIFEST, CONFIG, STATE, WEIGHTS = "manifest.json", "config.json", "state.json", "weights.safetensors"
+REPLAY, CHECKPOINTS = "replay", "checkpoints"
+SECOND = {CONFIG: "config-2.json", STATE: "state-2.json", WEIGHTS: "weights-2.safetensors"}
 
 T = TypeVar("T")
 
 
-def write(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a checkpoint; each file replaces the old one only when it is complete."""
+@dataclass(frozen=True)
+class Saved:
+    """What an agent is made from: settings, where it stood, and tensors."""
+
+    config: dict[str, Any]
+    state: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+    @property
+    def replay(self) -> Snapshot | None:
+        """The replay that was saved along."""
+        saved = self.state.get("replay")
+        return None if saved is None else Snapshot.from_json(saved)
+
+
+def write(folder: Path, saved: Saved) -> None:
+    """Write a checkpoint; a reader finds what was there before until the last file, the manifest, is in place."""
     folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / (WEIGHTS + ".tmp")
-    save_file(
-        {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()},
-        fresh,
-    )
-    fresh.replace(folder / WEIGHTS)
-    text = json.dumps({"format": FORMAT, **config}, indent=2, allow_nan=False, ensure_ascii=False)
-    fresh = folder / (CONFIG + ".tmp")
-    fresh.write_text(text + "\n", encoding="utf-8")
-    fresh.replace(folder / CONFIG)
+    before = _names_in_use(folder)
+    contents = {CONFIG: to_json(saved.config), STATE: to_json(saved.state), WEIGHTS: _serialised(saved.tensors)}
+    records = {}
+    for role, content in contents.items():
+        path = folder / (SECOND[role] if role in before else role)
+        path.unlink(missing_ok=True)
+        records[role] = asdict(write_file(path, [content]))
+    sync_folder(folder)
+    replace_file(folder / MANIFEST, to_json(sealed({"format": FORMAT, "files": records})))
+    for name in before - {record["name"] for record in records.values()}:
+        (folder / name).unlink(missing_ok=True)
 
 
-def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The configuration and the tensors of a checkpoint."""
+def write_replay(folder: Path, replay: Replay) -> Snapshot:
+    """All rows of a replay in a checkpoint of its own, beside what an older one there may still need."""
+    return Journal(folder / REPLAY).append(replay)
+
+
+def drop_old_replay(folder: Path, snapshot: Snapshot | None) -> None:
+    """Remove what the checkpoint in `folder` no longer names."""
+    remove_unused(folder / REPLAY, [] if snapshot is None else [snapshot])
+
+
+def _names_in_use(folder: Path) -> set[str]:
+    """The files that the checkpoint in a folder consists of, if there is one."""
+    try:
+        return {record.name for record in _manifest(folder)[1].values()}
+    except (NfdrlError, OSError):
+        return {name for name in SECOND if (folder / name).exists()}
+
+
+def _serialised(tensors: Mapping[str, Tensor]) -> bytes:
+    plain = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
+    return save_tensors(plain)
+
+
+def read(folder: Path) -> Saved:
+    """The checkpoint in a folder: every byte is checked before any is interpreted."""
+    if (folder / MANIFEST).is_file():
+        version, records = _manifest(folder)
+        config, state = (from_json(read_file(folder, records[role]), folder / role) for role in (CONFIG, STATE))
+        saved = Saved(config, state, _tensors(read_file(folder, records[WEIGHTS]), folder / WEIGHTS))
+    else:
+        version, saved = _read_without_manifest(folder)
+    while version < FORMAT:
+        saved, version = MIGRATIONS[version](saved), version + 1
+    return saved
+
+
+def _manifest(folder: Path) -> tuple[int, dict[str, FileRecord]]:
+    path = folder / MANIFEST
+    manifest = _read_json(path)
+    version = _version(manifest, path, since=2)
+    content = unsealed(manifest, path)
+    try:
+        return version, {role: FileRecord.from_json(content["files"][role]) for role in (CONFIG, STATE, WEIGHTS)}
+    except (KeyError, TypeError):
+        raise NfdrlError(f"{path} does not name the files of a checkpoint") from None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > MAX_JSON:
+        raise NfdrlError(f"{path} has {path.stat().st_size:,} bytes: too many for a settings file")
+    return from_json(path.read_bytes(), path)
+
+
+def _version(content: Mapping[str, Any], path: Path, since: int) -> int:
+    version = content.get("format")
+    if not isinstance(version, int) or isinstance(version, bool) or version < since:
+        raise NfdrlError(f"{path} has no format that nfdrl knows")
+    if version > FORMAT:
+        raise NfdrlError(f"{path} has format {version}, of a newer nfdrl: this one reads up to format {FORMAT}")
+    return version
+
+
+def _read_without_manifest(folder: Path) -> tuple[int, Saved]:
+    """Format 1: settings and tensors, without checksums."""
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise NfdrlError(f"no saved agent in {str(folder)!r}: {name} is missing")
+    config = _read_json(folder / CONFIG)
+    version = _version(config, folder / CONFIG, since=1)
+    if version > 1:
+        raise NfdrlError(f"{folder / MANIFEST} is missing")
+    return version, Saved(config, {}, _tensors((folder / WEIGHTS).read_bytes(), folder / WEIGHTS))
+
+
+def _tensors(content: bytes, path: Path) -> dict[str, Tensor]:
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise NfdrlError(f"{folder / CONFIG} is not valid JSON: {error}") from None
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        found = config.get("format") if isinstance(config, dict) else None
-        raise NfdrlError(f"{folder / CONFIG} has format {found}; this version of nfdrl reads format {FORMAT}")
-    try:
-        return config, load_file(folder / WEIGHTS)
-    except SafetensorError as error:
-        raise NfdrlError(f"{folder / WEIGHTS} cannot be read: {error}") from None
+        return load_tensors(content)
+    except (SafetensorError, ValueError, KeyError, RuntimeError, TypeError) as error:
+        raise NfdrlError(f"{path} cannot be read: {error}") from None
+
+
+def _from_1(saved: Saved) -> Saved:
+    """Format 2 moved the step from the settings to the state, which also has the generators and the replay."""
+    config = {name: value for name, value in saved.config.items() if name not in ("format", "step")}
+    return replace(saved, config=config, state={"step": saved.config.get("step", 0)})
+
+
+MIGRATIONS: dict[int, Callable[[Saved], Saved]] = {1: _from_1}
+
+
+def locate(path: Path) -> Path:
+    """The folder of a checkpoint: the path itself, or the newest one of a run."""
+    if (path / MANIFEST).is_file():
+        return path
+    found = of_run(path)
+    if found:
+        return found[0]
+    return path / "checkpoint" if (path / "checkpoint").is_dir() else path
+
+
+def of_run(folder: Path) -> list[Path]:
+    """The checkpoints of a run, newest first."""
+    return sorted((folder / CHECKPOINTS).glob("step-*"), reverse=True)
+
+
+def replay_folder(folder: Path) -> Path:
+    """Where the replay of a checkpoint lies: beside it, or with those of the run's other checkpoints."""
+    inner = folder / REPLAY
+    return inner if inner.is_dir() else folder.parent.parent / REPLAY
 
 
 def method_name(method: Method) -> str:
@@ -93,6 +221,16 @@ def train_config_from(config: Mapping[str, Any]) -> TrainConfig:
     """The training settings that `asdict` wrote."""
     torso = {name: tuple(widths) for name, widths in config["torso"].items()}
     return dataclass_from(TrainConfig, {**config, "torso": dataclass_from(TorsoSizes, torso)})
+
+
+def check_shapes(network: Callable[[], nn.Module], tensors: Mapping[str, Tensor]) -> None:
+    """Refuse weights that are not those of the network, which is sketched without memory for its own."""
+    with torch.device("meta"):
+        expected = {name: value.shape for name, value in network().state_dict().items()}
+    for part in ("online", "target"):
+        found = {name.removeprefix(f"{part}."): t.shape for name, t in tensors.items() if name.startswith(f"{part}.")}
+        if found != expected:
+            raise NfdrlError("the saved weights are not those of the network that the saved settings describe")
 
 
 def dataclass_from(kind: type[T], settings: Mapping[str, Any]) -> T:

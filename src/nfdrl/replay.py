@@ -48,6 +48,12 @@ class Storage(Protocol):
     def gather(self, rows: Array) -> Tensor:
         """The observations at rows (B,)."""
 
+    def read(self, rows: Array) -> Array:
+        """What a checkpoint keeps of rows (N,): an array of N entries of one fixed kind, without objects."""
+
+    def restore(self, rows: Array, saved: Array) -> None:
+        """Put back what `read` gave for these rows."""
+
 
 class ArrayStorage:
     """Observations as they are, in one preallocated array."""
@@ -64,6 +70,14 @@ class ArrayStorage:
         """The observations at rows (B,)."""
         return torch.from_numpy(self.array.take(rows, axis=0))
 
+    def read(self, rows: Array) -> Array:
+        """The observations at rows (N,), for a checkpoint."""
+        return self.array[rows]
+
+    def restore(self, rows: Array, saved: Array) -> None:
+        """Put back what `read` gave for these rows."""
+        self.array[rows] = saved
+
 
 def storage_dtype(space: gymnasium.Space[Any]) -> np.dtype[Any]:
     """The dtype in which observations of a space are kept: small integers as they are, floats in single precision."""
@@ -72,6 +86,16 @@ def storage_dtype(space: gymnasium.Space[Any]) -> np.dtype[Any]:
         return np.dtype(np.float32)
     # PyTorch has no unsigned integers beyond one byte.
     return dtype if dtype in (np.bool_, np.uint8, np.int8, np.int16, np.int32) else np.dtype(np.int64)
+
+
+def row_bytes(space: gymnasium.Space[Any]) -> int:
+    """Memory of one row of a replay: the observation, action, reward, discount and two flags.
+
+    >>> row_bytes(gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8))
+    28242
+    """
+    assert space.shape is not None
+    return int(np.prod(space.shape)) * storage_dtype(space).itemsize + 8 + 4 + 4 + 1 + 1
 
 
 class Replay:
@@ -109,6 +133,8 @@ class Replay:
         self.discount, self.n_step, self.rng = discount, n_step, rng
         self.first_row = np.arange(num_envs) * self.length
         self.cursor = np.zeros(num_envs, np.int64)
+        self.position = np.zeros(num_envs, np.int64)  # rows ever begun; the cursor is this around the ring
+        self.open = False  # whether the row at the cursor holds an observation
         self.filled = 1  # rows in use by the environment that uses most
         self.transitions = 0  # ever added
 
@@ -118,8 +144,9 @@ class Replay:
 
     def start(self, observation: Array) -> None:
         """All environments were reset: the next actions are taken at these observations."""
-        if self.transitions:
+        if self.open:
             self._advance(EVERY)
+        self.open = True
         self.storage.write(self.first_row + self.cursor, observation)
 
     def add(self, action: Array, step: Step) -> int:
@@ -143,7 +170,9 @@ class Replay:
 
     def _advance(self, chosen: Any) -> None:
         """Move the cursors on by one row, whose old transition is forgotten."""
-        moved = (self.cursor[chosen] + 1) % self.length
+        position = self.position[chosen] + 1
+        self.position[chosen] = position
+        moved = position % self.length
         self.cursor[chosen] = moved
         self.live[self.first_row[chosen] + moved] = False
         if self.filled < self.length and moved.size:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from nfdrl.cli.train import CHECKPOINT, write_json
+from nfdrl.cli.train import write_json
 from nfdrl.errors import NfdrlError
 
 
@@ -46,9 +46,7 @@ class Evaluate:
 
         if self.out is not None and self.out.exists():
             raise NfdrlError(f"{str(self.out)!r} exists: name another file")
-        inner = self.run_folder / CHECKPOINT
-        folder = inner if inner.is_dir() else self.run_folder
-        agent = Agent.load(folder, self.env, risk=self.risk, device=self.device)
+        agent = Agent.load(self.run_folder, self.env, risk=self.risk, device=self.device, replay=False)
         result = agent.evaluate(self.episodes, self.seed)
         print(
             f"return {result.mean:.4g} ± {result.std:.3g} over {self.episodes} episodes "

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import csv
-import json
+import os
+import shlex
 import shutil
+import signal
+import threading
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,26 +20,25 @@ import tyro
 from nfdrl.cli.bench import check_writable
 from nfdrl.cli.settings import apply_settings
 from nfdrl.errors import NfdrlError
+from nfdrl.files import from_json, replace_file, to_json
 
 if TYPE_CHECKING:
     from nfdrl.agent import Agent
-    from nfdrl.training.loop import Report
+    from nfdrl.runs import Checkpoints
+    from nfdrl.training.loop import Report, Trainer
     from nfdrl.training.trackers import Tracker
 
-CONFIG, METRICS, SUMMARY, CHECKPOINT, TENSORBOARD = (
-    "config.json",
-    "metrics.csv",
-    "metrics.json",
-    "checkpoint",
-    "tensorboard",
-)
+CONFIG, METRICS, SUMMARY, TENSORBOARD = "config.json", "metrics.csv", "metrics.json", "tensorboard"
+FOLDERS = ("checkpoints", "replay", "checkpoint", TENSORBOARD)
+KEPT = ("method", "env", "seed", "preset", "set", "risk", "checkpoint_every")  # what a resumed run does not change
 
 
 @dataclass(frozen=True)
 class Train:
     """Train a method in a Gymnasium environment with discrete actions.
 
-    Writes config.json, metrics.csv, checkpoint/ and, at the end, metrics.json.
+    Writes config.json, metrics.csv, checkpoints/, replay/ and, at the end, metrics.json. After a crash, a kill or
+    Ctrl-C, `--resume RUN` goes on.
 
     Example: `nfdrl train --method nfdrl-s --env CartPole-v1 --steps 100000 --out out/cartpole`.
     """
@@ -70,13 +74,19 @@ class Train:
     """Episodes of the final evaluation; 0 for none."""
 
     checkpoint_every: int = 50_000
-    """Steps between two checkpoints; there is one at the end in any case."""
+    """Steps between two checkpoints, at which all environments are reset; there is one at the end in any case."""
+
+    keep: int = 3
+    """How many of the last checkpoints stay; the best one stays besides, without its replay."""
 
     tensorboard: bool = False
     """Write scalars for TensorBoard as well."""
 
-    resume: bool = False
-    """Go on with the run in `out`, with its own settings, to `steps` in all."""
+    resume: Path | None = None
+    """Go on with the run in this folder, with its own settings; more --steps than it was to have lengthen it."""
+
+    exact: bool = False
+    """With --resume: go back to the last checkpoint that no signal made, for the weights of an undisturbed run."""
 
     overwrite: bool = False
     """Remove the run in `out` first."""
@@ -86,65 +96,39 @@ class Train:
 
     def run(self) -> int:
         """Do what was asked; the exit code."""
-        if self.evaluate < 0 or self.checkpoint_every < 1:
-            raise NfdrlError("evaluate must not be negative, and checkpoint_every at least 1")
-        if self.resume and self.overwrite:
-            raise NfdrlError("a run can be resumed or overwritten, not both")
-        agent, steps = self._agent()
-        if agent.step >= steps:
-            raise NfdrlError(f"the run in {str(self.out)!r} has {agent.step:,} steps: ask for more than that")
-        check_writable(self.out)
+        if self.evaluate < 0 or self.checkpoint_every < 1 or self.keep < 1:
+            raise NfdrlError("evaluate must not be negative, checkpoint_every and keep at least 1")
+        if self.steps is not None and self.steps < 1:
+            raise NfdrlError(f"steps must be at least 1, got {self.steps}")
+        if self.resume is None:
+            return self._start()
         if self.overwrite:
-            clear_run(self.out)
-        trim_metrics(self.out / METRICS, agent.step)
-        self._write_config(agent, steps)
-        started = time.perf_counter()
-        report = self._train(agent, steps)
-        self._write_summary(agent, report, time.perf_counter() - started)
-        return 0
+            raise NfdrlError("a run can be resumed or overwritten, not both")
+        return self._resume(self.resume)
 
-    def _agent(self) -> tuple[Agent, int]:
-        """A new agent, or that of the run to go on with; and how many steps it shall have in the end."""
+    def _start(self) -> int:
         from nfdrl.agent import Agent
         from nfdrl.laws import find_method
+        from nfdrl.runs import Checkpoints
         from nfdrl.training.presets import find_preset
 
         preset = find_preset(self.preset)
-        steps = preset.steps if self.steps is None else self.steps
-        if steps < 1:
-            raise NfdrlError(f"steps must be at least 1, got {steps}")
-        present = (self.out / CONFIG).exists() or (self.out / CHECKPOINT).exists()
-        if self.resume:
-            return Agent.load(self.out / CHECKPOINT, device=self.device), steps
+        present = any((self.out / name).exists() for name in (CONFIG, *FOLDERS))
         if present and not self.overwrite:
-            raise NfdrlError(f"{str(self.out)!r} holds a run: add --resume or --overwrite, or name another folder")
+            raise NfdrlError(
+                f"{str(self.out)!r} holds a run: go on with --resume {shlex.quote(str(self.out))}, add --overwrite, "
+                "or name another folder"
+            )
         method, config = apply_settings(self.set, preset.adapt(find_method(self.method)), preset.config)
         agent = Agent(method, self.env, seed=self.seed, config=config, risk=self.risk, device=self.device)
-        return agent, steps
-
-    def _train(self, agent: Agent, steps: int) -> Report | None:
-        from nfdrl.training.loop import Report
-
-        last, save_at = None, agent.step + self.checkpoint_every
-        try:
-            for event in agent.events(steps - agent.step, self._trackers(agent, steps)):
-                last = event if isinstance(event, Report) else last
-                if agent.step >= save_at:
-                    save_at += self.checkpoint_every
-                    agent.save(self.out / CHECKPOINT)
-        finally:  # also when interrupted: what was learned is kept
-            agent.save(self.out / CHECKPOINT)
-        return last
-
-    def _trackers(self, agent: Agent, steps: int) -> list[Tracker]:
-        from nfdrl.training.trackers import CsvTracker, ProgressTracker, TensorBoardTracker
-
-        trackers: list[Tracker] = [CsvTracker(self.out / METRICS)]
-        if self.tensorboard:
-            trackers.append(TensorBoardTracker(self.out / TENSORBOARD))
-        if self.progress:
-            trackers.append(ProgressTracker(steps, agent.step))
-        return trackers
+        steps = preset.steps if self.steps is None else self.steps
+        check_room(agent, self.out, steps, self.checkpoint_every, self.keep)
+        check_writable(self.out)
+        if self.overwrite:
+            clear_run(self.out)
+        self._write_config(agent, steps)
+        session = Session(self.out, agent, steps, self.evaluate, self.checkpoint_every, self.tensorboard, self.progress)
+        return session.run(Checkpoints(self.out, keep=self.keep), metrics_bytes=0)
 
     def _write_config(self, agent: Agent, steps: int) -> None:
         from nfdrl.checkpoint import method_config
@@ -156,12 +140,140 @@ class Train:
             "seed": agent.seed,
             "preset": self.preset,
             "risk": str(agent.risk),
+            "evaluate": self.evaluate,
+            "checkpoint_every": self.checkpoint_every,
+            "keep": self.keep,
+            "tensorboard": self.tensorboard,
             "train": asdict(agent.config),
         }
-        write_json(self.out / CONFIG, config)
+        replace_file(self.out / CONFIG, to_json(config))
 
-    def _write_summary(self, agent: Agent, report: Report | None, seconds: float) -> None:
-        summary: dict[str, Any] = {"step": agent.step, "seconds": round(seconds, 3)}
+    def _resume(self, folder: Path) -> int:
+        from nfdrl.checkpoint import locate, read
+        from nfdrl.runs import Checkpoints, newest
+
+        defaults = {field.name: field.default for field in fields(self)}
+        changed = [name for name in (*KEPT, "out") if getattr(self, name) != defaults[name]]
+        if changed:
+            raise NfdrlError(f"a resumed run keeps its own {', '.join(changed)}: leave out --{changed[0]}")
+        if not (folder / CONFIG).is_file():
+            raise NfdrlError(f"no run in {str(folder)!r}: {CONFIG} is missing")
+        config = from_json((folder / CONFIG).read_bytes(), folder / CONFIG)
+        check_writable(folder)
+        found = newest(folder, exact=self.exact, device=self.device)
+        if found is not None:
+            agent, saved = found
+            position = saved.state.get("run", {}).get("metrics_bytes")
+        elif (folder / "checkpoint").is_dir():  # a run of version 0.1.0 before it had checkpoints with a replay
+            agent, saved, position = self._old_agent(folder), read(locate(folder)), None
+        else:
+            agent, saved, position = _agent_of(config, folder, self.device), None, 0
+        if position is None:
+            trim_metrics(folder / METRICS, agent.step)
+        steps = int(_setting(config, "steps", folder)) if self.steps is None else self.steps
+        if agent.step >= steps and (agent.step > steps or (folder / SUMMARY).exists()):
+            raise NfdrlError(f"the run in {str(folder)!r} has {agent.step:,} steps: ask for more than that")
+        if steps != config["steps"]:
+            replace_file(folder / CONFIG, to_json(config | {"steps": steps}))
+        own = {name: self._or_own(name, config) for name in ("evaluate", "tensorboard", "keep")}
+        every = int(config.get("checkpoint_every", self.checkpoint_every))
+        session = Session(folder, agent, steps, own["evaluate"], every, own["tensorboard"], self.progress)
+        return session.run(Checkpoints(folder, keep=own["keep"], resumed=saved), position)
+
+    def _old_agent(self, folder: Path) -> Agent:
+        from nfdrl.agent import Agent
+
+        return Agent.load(folder, device=self.device)
+
+    def _or_own(self, name: str, config: dict[str, Any]) -> Any:
+        """What was asked for, or else what the run has."""
+        default = next(field.default for field in fields(self) if field.name == name)
+        given = getattr(self, name)
+        return config.get(name, given) if given == default else given
+
+
+def _agent_of(config: dict[str, Any], folder: Path, device: str) -> Agent:
+    """The agent of a run that was stopped before its first checkpoint."""
+    from nfdrl.agent import Agent
+    from nfdrl.checkpoint import method_from, train_config_from
+
+    try:
+        method, train = method_from(config["method"]), train_config_from(config["train"])
+        return Agent(method, config["env"], seed=config["seed"], config=train, risk=config["risk"], device=device)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise NfdrlError(f"{folder / CONFIG} does not describe a run: {error!r}") from None
+
+
+def _setting(config: dict[str, Any], name: str, folder: Path) -> Any:
+    if not isinstance(config.get(name), int):
+        raise NfdrlError(f"{folder / CONFIG} has no {name}")
+    return config[name]
+
+
+@dataclass(frozen=True)
+class Session:
+    """One process's part of a run."""
+
+    folder: Path
+    agent: Agent
+    steps: int
+    evaluate: int
+    checkpoint_every: int
+    tensorboard: bool
+    progress: bool
+
+    def run(self, checkpoints: Checkpoints, metrics_bytes: int | None) -> int:
+        """Train to the end, or to a signal; the exit code."""
+        started, report = time.perf_counter(), None
+        if self.agent.step < self.steps:
+            (self.folder / SUMMARY).unlink(missing_ok=True)
+            with pausing_on_signals(self.agent.trainer) as received:
+                report = self._train(checkpoints, metrics_bytes, received)
+            if received and self.agent.step < self.steps:
+                return self._stopped(received[0])
+            if not checkpoints.save(self.agent, regular=True, metrics=self.folder / METRICS):
+                raise NfdrlError(
+                    "the last checkpoint could not be written; `--resume` trains on from the one before it"
+                )
+        self._write_summary(report, time.perf_counter() - started, checkpoints.failures)
+        return 0
+
+    def _train(self, checkpoints: Checkpoints, metrics_bytes: int | None, received: list[int]) -> Report | None:
+        from nfdrl.training.loop import Pause, Report
+
+        agent, last = self.agent, None
+        trackers = self._trackers(metrics_bytes)
+        for event in agent.events(self.steps - agent.step, trackers, pause_every=self.checkpoint_every):
+            if isinstance(event, Report):
+                last = event
+            elif isinstance(event, Pause):
+                checkpoints.save(agent, regular=event.regular, metrics=self.folder / METRICS)
+                if received:
+                    break
+        return last
+
+    def _trackers(self, metrics_bytes: int | None) -> list[Tracker]:
+        from nfdrl.training.trackers import CsvTracker, ProgressTracker, TensorBoardTracker
+
+        trackers: list[Tracker] = [CsvTracker(self.folder / METRICS, metrics_bytes)]
+        if self.tensorboard:
+            trackers.append(TensorBoardTracker(self.folder / TENSORBOARD, self.agent.step))
+        if self.progress:
+            trackers.append(ProgressTracker(self.steps, self.agent.step))
+        return trackers
+
+    def _stopped(self, number: int) -> int:
+        name = signal.Signals(number).name
+        print(
+            f"stopped at step {self.agent.step:,} by {name}; go on with: "
+            f"nfdrl train --resume {shlex.quote(str(self.folder))}",
+            flush=True,
+        )
+        return 128 + number
+
+    def _write_summary(self, report: Report | None, seconds: float, failures: int) -> None:
+        agent = self.agent
+        summary: dict[str, Any] = {"step": agent.step, "seconds": round(seconds, 3), "failed_checkpoints": failures}
         if report is not None:
             summary["training"] = asdict(report)
         if self.evaluate:
@@ -174,20 +286,59 @@ class Train:
                 "lengths": result.lengths.tolist(),
             }
             print(f"return {result.mean:.4g} ± {result.std:.3g} over {self.evaluate} episodes")
-        write_json(self.out / SUMMARY, summary)
-        print(f"{agent.step:,} steps in {seconds:.1f} s; written: {self.out}")
+        write_json(self.folder / SUMMARY, summary)
+        print(f"{agent.step:,} steps in {seconds:.1f} s; written: {self.folder}")
+
+
+def check_room(agent: Agent, folder: Path, steps: int, every: int, keep: int) -> None:
+    """Refuse before anything is written where the replay fits neither memory nor disk."""
+    from nfdrl.memory import check_disk, check_memory
+    from nfdrl.replay import row_bytes
+
+    size, row = agent.config.buffer_size, row_bytes(agent.observation_space)
+    check_memory(size, row)
+    check_disk(folder, min(size + keep * min(every, size), 2 * steps), row)
+
+
+@contextmanager
+def pausing_on_signals(trainer: Trainer) -> Iterator[list[int]]:
+    """SIGINT and SIGTERM ask for a pause behind the running step; a second one acts as it would without this."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received  # Python has no handlers elsewhere
+        return
+
+    def handle(number: int, frame: object) -> None:  # noqa: ARG001
+        received.append(number)
+        trainer.pausing = True
+        restore()
+        os.write(2, b"\nnfdrl: stopping behind this step, with a checkpoint; once more to leave at once\n")
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number, handler in before.items() if handler != signal.SIG_IGN}  # as under nohup
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield received
+    finally:
+        restore()
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """JSON with a final newline."""
-    path.write_text(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+    """JSON with a final newline, durable."""
+    replace_file(path, to_json(content))
 
 
 def clear_run(folder: Path) -> None:
     """Remove the files of a run, and no others."""
     for name in (CONFIG, METRICS, SUMMARY):
         (folder / name).unlink(missing_ok=True)
-    for name in (CHECKPOINT, TENSORBOARD):
+    for name in FOLDERS:
         shutil.rmtree(folder / name, ignore_errors=True)
 
 

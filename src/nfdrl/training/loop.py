@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -50,7 +51,18 @@ class Report:
     steps_per_second: float
 
 
-Event = EpisodeEnd | Report
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """All open episodes end here and new ones begin behind it: whoever wants to go on from here later saves now.
+
+    Regular pauses come at multiples of the interval, whatever happened before; the others were asked for.
+    """
+
+    step: int
+    regular: bool
+
+
+Event = EpisodeEnd | Report | Pause
 
 
 class Actor:
@@ -112,13 +124,15 @@ class Trainer:
         self._due = 0
         self._recent: deque[EpisodeEnd] = deque(maxlen=RECENT)
         self._episodes = 0
+        self._meter = _Meter(step)
+        self.pausing = False  # set it, from a signal's handler too, and the next step is followed by a pause
 
-    def run(self, steps: int) -> Iterator[Event]:
+    def run(self, steps: int, pause_every: int | None = None) -> Iterator[Event]:
         """Train for so many more steps."""
-        config, end = self.config, self.step + steps
+        config, end, meter = self.config, self.step + steps, self._meter
         observation = self._reset()
-        meter = _Meter(self.step)
-        report_at = self.step + config.report_every
+        meter.restart(self.step)
+        report_at, pause_at = following(self.step, config.report_every), following(self.step, pause_every)
         while self.step < end:
             fraction = self.step / end
             epsilon = config.epsilon(fraction)
@@ -133,11 +147,16 @@ class Trainer:
                 yield from ended
             self._train(added, fraction, meter)
             if self.step >= report_at or self.step >= end:
-                report_at += config.report_every
+                report_at = following(self.step, config.report_every)
                 yield self._report(meter, epsilon)
+            if (self.pausing or self.step >= pause_at) and self.step < end:
+                self.pausing = False  # before the pause: what is asked for during one holds for the next
+                yield Pause(self.step, self.step >= pause_at)
+                pause_at = following(self.step, pause_every)
+                observation = self._reset()
 
     def _reset(self) -> Array:
-        observation = self._typed(self.stream.reset(seed=self.seed + self.step))
+        observation = self._typed(self.stream.reset(seed=reset_seed(self.seed, self.step)))
         if observation.dtype.kind == "f":
             check_observation(observation, self.step)
         self.replay.start(observation)
@@ -191,6 +210,37 @@ class Trainer:
             events.append(event)
         return events
 
+    def state(self) -> dict[str, Any]:
+        """Where the run stands, as JSON; networks, generators and replay are apart."""
+        return {
+            "learning": self.learner is not None,
+            "learning_rate": None if self.learner is None else self.learner.learning_rate,
+            "due": self._due,
+            "episodes": self._episodes,
+            "recent": [[end.step, end.env, end.episode_return, end.length] for end in self._recent],
+            "updates_since_report": self._meter.updates,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What of that is a tensor."""
+        return {} if self._meter.sum is None else {"trainer.loss": self._meter.sum}
+
+    def restore(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Stand where `state` and `tensors` were asked for."""
+        if self.learner is not None and state["learning_rate"] is not None:
+            self.learner.set_learning_rate(float(state["learning_rate"]))
+        self._due, self._episodes = int(state["due"]), int(state["episodes"])
+        recent = (EpisodeEnd(int(a), int(b), float(c), int(d)) for a, b, c, d in state["recent"])
+        self._recent = deque(recent, maxlen=RECENT)
+        loss = tensors.get("trainer.loss")
+        self._meter.sum = loss if loss is None or self._actor is None else loss.to(self._actor.device)
+        self._meter.updates = int(state["updates_since_report"])
+
+    @property
+    def mean_return(self) -> float | None:
+        """The mean return of the last episodes."""
+        return float(np.mean([end.episode_return for end in self._recent])) if self._recent else None
+
     def _report(self, meter: _Meter, epsilon: float) -> Report:
         loss, speed = meter.read(self.step)
         recent = self._recent
@@ -199,7 +249,7 @@ class Trainer:
             self.step,
             0 if self.learner is None else self.learner.updates,
             self._episodes,
-            float(np.mean([end.episode_return for end in recent])) if recent else None,
+            self.mean_return,
             float(np.mean([end.length for end in recent])) if recent else None,
             loss,
             epsilon,
@@ -212,19 +262,44 @@ class _Meter:
     """Losses added up where they are, and the clock; asked for once a report."""
 
     def __init__(self, step: int) -> None:
-        self._sum: Tensor | None = None
-        self._updates = 0
+        self.sum: Tensor | None = None
+        self.updates = 0
+        self.restart(step)
+
+    def restart(self, step: int) -> None:
+        """Start the clock; losses stay."""
         self._step, self._time = step, time.perf_counter()
 
     def add(self, loss: Tensor) -> None:
         """One more loss."""
-        self._sum = loss if self._sum is None else self._sum.add_(loss)
-        self._updates += 1
+        self.sum = loss if self.sum is None else self.sum.add_(loss)
+        self.updates += 1
 
     def read(self, step: int) -> tuple[float | None, float]:
         """The mean loss and the steps per second since the last time."""
-        now = time.perf_counter()
-        loss = None if self._sum is None else float(self._sum) / self._updates
-        speed = (step - self._step) / max(now - self._time, 1e-9)
-        self._sum, self._updates, self._step, self._time = None, 0, step, now
+        loss = None if self.sum is None else float(self.sum) / self.updates
+        speed = (step - self._step) / max(time.perf_counter() - self._time, 1e-9)
+        self.sum, self.updates = None, 0
+        self.restart(step)
         return loss, speed
+
+
+def following(step: int, every: int | None) -> float:
+    """The next multiple of `every` behind a step; without one, never.
+
+    >>> following(999, 1000), following(1000, 1000), following(5, None)
+    (1000, 2000, inf)
+    """
+    return math.inf if every is None else (step // every + 1) * every
+
+
+def reset_seed(seed: int, step: int) -> int:
+    """The seed of the environments that are reset at a step; the run's own at its start.
+
+    >>> reset_seed(3, 0), reset_seed(3, 1000) == reset_seed(3, 1000), reset_seed(3, 1000) == reset_seed(3, 2000)
+    (3, True, False)
+    """
+    if step == 0:
+        return seed
+    # Short of 2³¹, with room for one seed more in each environment.
+    return int(np.random.SeedSequence([seed, step]).generate_state(1)[0] % (2**31 - 2**16))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, fields
@@ -27,15 +28,21 @@ class Tracker(Protocol):
 
 
 class CsvTracker:
-    """One line a report; a file that exists is continued."""
+    """One line a report; a file that exists is continued, behind its first `keep` bytes where that is given."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, keep: int | None = None) -> None:
         names = [field.name for field in fields(Report)]
-        new = not path.exists()
+        if keep is not None and path.exists():
+            os.truncate(path, min(keep, path.stat().st_size))
+        new = not path.exists() or not path.stat().st_size
+        if not new:  # an older run has fewer columns
+            with path.open(newline="", encoding="utf-8") as file:
+                names = next(csv.reader(file))
         self._file = path.open("a", newline="", encoding="utf-8")
-        self._writer = csv.DictWriter(self._file, names)
+        self._writer = csv.DictWriter(self._file, names, extrasaction="ignore")
         if new:
             self._writer.writeheader()
+            self._file.flush()
 
     def track(self, event: Event) -> None:
         """Write a report."""
@@ -49,14 +56,14 @@ class CsvTracker:
 
 
 class TensorBoardTracker:
-    """Scalars for TensorBoard."""
+    """Scalars for TensorBoard; those of an earlier session behind step `start` are hidden."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, start: int = 0) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ModuleNotFoundError:
             raise NfdrlError('TensorBoard is not installed: pip install "nfdrl[tensorboard]"') from None
-        self._writer: Any = SummaryWriter(str(folder))
+        self._writer: Any = SummaryWriter(str(folder), purge_step=start + 1 if start else None)
 
     def track(self, event: Event) -> None:
         """Write a report."""

@@ -1,0 +1,143 @@
+"""The checkpoints of one run: written beside each other, the last few and the best kept, the newest whole one found."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nfdrl import checkpoint
+from nfdrl.agent import Agent
+from nfdrl.checkpoint import CHECKPOINTS, REPLAY, Saved
+from nfdrl.envs.make import EnvLike
+from nfdrl.errors import NfdrlError
+from nfdrl.files import sync_folder
+from nfdrl.journal import Journal, Snapshot, check, remove_unused
+
+KEEP = 3
+
+
+class Checkpoints:
+    """Writes the checkpoints of a run into `RUN/checkpoints` and the rows of its replay into `RUN/replay`."""
+
+    def __init__(self, run: Path, *, keep: int = KEEP, resumed: Saved | None = None) -> None:
+        if keep < 1:
+            raise NfdrlError(f"at least one checkpoint must be kept, got {keep}")
+        self.run, self.keep, self.failures = run, keep, 0
+        state = {} if resumed is None else resumed.state
+        self.best: dict[str, Any] | None = state.get("run", {}).get("best")
+        self._journal = Journal(run / REPLAY, None if resumed is None else resumed.replay)
+        self._snapshots: dict[str, Snapshot] = {}
+
+    def save(self, agent: Agent, *, regular: bool, metrics: Path | None = None) -> bool:
+        """Write a checkpoint, or say that it was not possible and leave those that are there as they are."""
+        try:
+            self._write(agent, regular, metrics)
+        except OSError as error:
+            self.failures += 1
+            say(
+                f"warning: no checkpoint at step {agent.step:,} ({error.strerror or error}); those before it are "
+                f"whole, training goes on ({self.failures} failed so far)"
+            )
+            return False
+        try:
+            self._prune()
+        except OSError as error:
+            say(f"warning: old checkpoints could not be removed ({error.strerror or error})")
+        return True
+
+    def _write(self, agent: Agent, regular: bool, metrics: Path | None) -> None:
+        folder, name = self.run / CHECKPOINTS, f"step-{agent.step:012d}"
+        fresh, final = folder / f".{name}.{os.getpid()}.tmp", folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        snapshot = self._journal.append(agent.trainer.replay)
+        best = self._best(agent)
+        saved = agent.saved(snapshot)
+        position = None if metrics is None else synced_size(metrics)
+        run = {"regular": regular, "metrics_bytes": position, "best": best}
+        shutil.rmtree(fresh, ignore_errors=True)
+        try:
+            checkpoint.write(fresh, replace(saved, state=saved.state | {"run": run}))
+            if final.exists():
+                final.rename(folder / f".{name}.{os.getpid()}.old")
+            fresh.rename(final)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+        sync_folder(folder)
+        self.best, self._snapshots[name] = best, snapshot
+
+    def _best(self, agent: Agent) -> dict[str, Any] | None:
+        """The best mean return so far of the last episodes at a checkpoint, and which one that was."""
+        found = agent.trainer.mean_return
+        if found is None or (self.best is not None and found <= self.best["mean_return"]):
+            return self.best
+        return {"step": agent.step, "mean_return": found}
+
+    def _prune(self) -> None:
+        """Remove what is neither of the last few nor the best, and the rows that only those needed."""
+        folder = self.run / CHECKPOINTS
+        last = checkpoint.of_run(self.run)[: self.keep]
+        snapshots = [self._snapshot(path) for path in last]
+        kept = {path.name for path in last} | ({f"step-{self.best['step']:012d}"} if self.best else set())
+        for path in folder.iterdir():
+            if path.name not in kept:
+                shutil.rmtree(path)
+        remove_unused(self.run / REPLAY, [snapshot for snapshot in snapshots if snapshot is not None])
+
+    def _snapshot(self, path: Path) -> Snapshot | None:
+        if path.name not in self._snapshots:
+            snapshot = checkpoint.read(path).replay
+            if snapshot is None:
+                return None
+            self._snapshots[path.name] = snapshot
+        return self._snapshots[path.name]
+
+
+def newest(
+    run: Path, env: EnvLike | None = None, *, exact: bool = False, device: str | torch.device = "auto"
+) -> tuple[Agent, Saved] | None:
+    """The agent of the newest whole checkpoint of a run, with its replay; None where the run has none yet.
+
+    With `exact`, checkpoints that an interruption made are passed over. Those that are passed over are set aside.
+    """
+    candidates, passed = checkpoint.of_run(run), []
+    for path in candidates:
+        try:
+            saved = checkpoint.read(path)
+            if exact and not saved.state.get("run", {}).get("regular"):
+                say(f"{path.name} was made by an interruption: going back to the one before")
+            else:
+                if saved.replay is not None:
+                    check(run / REPLAY, saved.replay, sizes_only=True)
+                agent = Agent.load(path, env, device=device)
+                break
+        except (NfdrlError, OSError) as error:
+            say(f"{path.name} cannot be used: {error}")
+        passed.append(path)
+    else:
+        if candidates:
+            raise NfdrlError(f"no checkpoint in {str(run / CHECKPOINTS)!r} can be used")
+        return None
+    for path in passed:
+        path.rename(path.with_name(f".{path.name}.aside"))
+    if passed:
+        say(f"going on from {path.name}")
+    return agent, saved
+
+
+def synced_size(path: Path) -> int:
+    """The size of a file whose content is durable."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return os.fstat(file.fileno()).st_size
+
+
+def say(message: str) -> None:
+    """One line for the user, apart from results."""
+    print(f"nfdrl: {message}", file=sys.stderr, flush=True)

@@ -1,0 +1,120 @@
+"""A replay comes back from its segments as it was, whatever happened between two checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nfdrl import journal
+from nfdrl.envs.stepping import Step
+from nfdrl.errors import NfdrlError
+from nfdrl.journal import Journal, Snapshot, remove_unused, restore
+from nfdrl.replay import Replay
+
+SPACE = Box(0, 255, (2, 3), np.uint8)
+
+
+def empty(length: int, envs: int) -> Replay:
+    return Replay(length * envs, SPACE, num_envs=envs, n_step=2, rng=np.random.default_rng(0))
+
+
+def play(replay: Replay, steps: int, rng: np.random.Generator) -> None:
+    """Steps that end episodes, and in some environments only reset."""
+    envs = replay.first_row.size
+    for _ in range(steps):
+        terminated, truncated, reset = rng.random((3, envs)) < 0.15
+        reached, following = rng.integers(0, 255, (2, envs, 2, 3), np.uint8)
+        fresh = terminated | truncated | reset
+        live = None if rng.random() < 0.5 else ~reset
+        observation = np.where(fresh[:, None, None], following, reached)
+        step = Step(rng.normal(size=envs), terminated, truncated, reached, observation, fresh, live)
+        replay.add(rng.integers(0, 4, envs), step)
+
+
+def begin(replay: Replay, rng: np.random.Generator) -> None:
+    replay.start(rng.integers(0, 255, (replay.first_row.size, 2, 3), np.uint8))
+
+
+def assert_same(first: Replay, second: Replay) -> None:
+    """Both begin new episodes; then all that can be sampled is equal."""
+    for replay in (first, second):
+        begin(replay, np.random.default_rng(7))
+    assert first.filled == second.filled
+    assert (first.cursor == second.cursor).all()
+    assert (first.live == second.live).all()
+    rows = np.flatnonzero(first.live)
+    for ours, theirs in zip(batch(first, rows), batch(second, rows), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def batch(replay: Replay, rows: np.ndarray) -> list[torch.Tensor]:
+    found = replay.transitions_at(rows)
+    return [found.observation, found.action, found.reward, found.discount, found.next_observation]
+
+
+@settings(max_examples=60)
+@given(
+    length=st.integers(5, 40),
+    envs=st.integers(1, 3),
+    stretches=st.lists(st.tuples(st.integers(0, 60), st.booleans()), min_size=1, max_size=8),
+    seed=st.integers(0, 2**20),
+)
+def test_a_replay_comes_back_from_its_segments(
+    length: int, envs: int, stretches: list[tuple[int, bool]], seed: int
+) -> None:
+    rng, replay = np.random.default_rng(seed), empty(length, envs)
+    begin(replay, rng)
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "MAX_SEGMENTS", 4)
+        patch.setattr(journal, "CHUNK_BYTES", 200)
+        log = Journal(Path(folder))
+        for steps, cut in stretches:
+            play(replay, steps, rng)
+            snapshot = log.append(replay)
+            remove_unused(Path(folder), [snapshot])
+            assert len(snapshot.segments) <= 5
+            assert Snapshot.from_json(snapshot.to_json()) == snapshot
+            restored = empty(length, envs)
+            restore(restored, Path(folder), snapshot)
+            if cut:  # the run that went on and the one that came back go on together
+                assert_same(replay, restored)
+                replay, log = restored, Journal(Path(folder), snapshot)
+        restored = empty(length, envs)
+        restore(restored, Path(folder), log.append(replay))
+        assert_same(replay, restored)
+
+
+def test_only_what_is_new_is_written(tmp_path: Path) -> None:
+    rng, replay, log = np.random.default_rng(0), empty(1_000, 1), Journal(tmp_path)
+    begin(replay, rng)
+    sizes = []
+    for _ in range(4):
+        play(replay, 100, rng)
+        segment = log.append(replay).segments[-1]
+        sizes.append(segment.rows)
+    # 100 steps, and the first observations of the episodes that began: the row at the cursor is written twice
+    assert all(100 <= size <= 160 for size in sizes)
+    assert sum(sizes) == replay.position[0] + len(sizes)
+
+
+def test_a_replay_with_a_hole_or_of_another_shape_is_refused(tmp_path: Path) -> None:
+    rng, replay, log = np.random.default_rng(0), empty(50, 2), Journal(tmp_path)
+    begin(replay, rng)
+    for _ in range(2):
+        play(replay, 10, rng)
+        snapshot = log.append(replay)
+    with pytest.raises(NfdrlError, match="rings"):
+        restore(empty(50, 3), tmp_path, snapshot)
+    holed = Snapshot(snapshot.length, snapshot.position, snapshot.transitions, snapshot.segments[1:])
+    with pytest.raises(NfdrlError, match="gaps"):
+        restore(empty(50, 2), tmp_path, holed)
+    other = Replay(100, Box(0, 1, (2, 3)), num_envs=2, rng=rng)
+    with pytest.raises(NfdrlError, match="another kind"):
+        restore(other, tmp_path, snapshot)
