@@ -21,10 +21,11 @@ from nfdrl.bellman import Valuation
 from nfdrl.envs.make import EnvLike, Source, source_of
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.rollouts import Episodes, rollout
+from nfdrl.frames import FrameStorage
 from nfdrl.laws import Law, Method, find_method
 from nfdrl.learner import Learner
 from nfdrl.networks import is_image, network_for
-from nfdrl.replay import Replay, storage_dtype
+from nfdrl.replay import ArrayStorage, Replay, Storage, storage_dtype
 from nfdrl.risk import Mean, Risk, parse_risk
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.loop import Actor, Event, Trainer
@@ -127,11 +128,22 @@ class Agent:
             discount=config.discount,
             n_step=config.n_step,
             rng=self._rng,
+            storage=self._new_storage(stream.num_envs),
         )
         learner = self.learner if self.step else None  # one that was loaded goes on
         return Trainer(
             stream, replay, config, self._after_warm_up, rng=self._rng, seed=self.seed, learner=learner, step=self.step
         )
+
+    def _new_storage(self, num_envs: int) -> Storage:
+        """Single frames for stacks of them, else observations as they are; on disk where that was asked for."""
+        config, space = self.config, self.observation_space
+        folder = Path(config.replay_on_disk) if config.replay_on_disk else None
+        if config.frame_replay == "on" or (config.frame_replay == "auto" and self._source().stacked):
+            if not (isinstance(space, gymnasium.spaces.Box) and is_image(space)):
+                raise NfdrlError(f"frame_replay is for stacked images, observations are {space}")
+            return FrameStorage(config.buffer_size, num_envs, space, folder)
+        return ArrayStorage(config.buffer_size // num_envs * num_envs, space, folder)
 
     def _source(self) -> Source:
         if self.source is None:
