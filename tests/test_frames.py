@@ -155,6 +155,23 @@ def test_the_form_on_disk_is_the_same_and_leaves_no_file(tmp_path: Path) -> None
     assert list((tmp_path / "replay").iterdir()) == []
 
 
+def test_rows_come_back_from_a_checkpoint() -> None:
+    frames, oracle = replays = make(12, 2, 1, False)
+    play(replays, [Screen(e, "zeros", False) for e in range(2)], [[GOES_ON, TERMINATES]] * 20, skip_mode=False)
+    rows = np.flatnonzero(frames.live)
+    restored = make(12, 2, 1, False)[0].storage
+    every = np.arange(24)
+    restored.restore(every, frames.storage.read(every))  # type: ignore[attr-defined]
+    assert restored.gather(rows).equal(oracle.storage.gather(rows))
+
+
+def test_frames_kept_aside_are_not_silently_left_out_of_a_checkpoint() -> None:
+    frames, _ = replays = make(12, 1, 1, False)
+    play(replays, [Screen(0, "chaos", False)], [[GOES_ON]] * 20, skip_mode=False)
+    with pytest.raises(NfdrlError, match="frame_replay=off"):
+        frames.storage.read(np.arange(12))  # type: ignore[attr-defined]
+
+
 def test_an_atari_transition_takes_at_most_7300_bytes() -> None:
     space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     replay = Replay(5_000, space, num_envs=4, rng=np.random.default_rng(0), storage=FrameStorage(5_000, 4, space))

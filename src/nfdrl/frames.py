@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nfdrl.errors import NfdrlError
 from nfdrl.networks import channels_come_first
 from nfdrl.replay import allocate, storage_dtype
 
@@ -78,6 +79,22 @@ class FrameStorage:
         """The observations at rows (B,)."""
         stacks = self._stacks(self.places[rows])
         return torch.from_numpy(stacks if self.first else np.moveaxis(stacks, 1, -1))
+
+    def read(self, rows: Array) -> Array:
+        """What a checkpoint keeps of rows (N,): a frame each, and the places of the older ones."""
+        if not self._owned.keys().isdisjoint(rows.tolist()):
+            raise NfdrlError(
+                "these observations do not move on by a frame at each step: set frame_replay=off to save them"
+            )
+        saved = np.zeros(
+            len(rows), [("frame", self.frames.dtype, self.frames.shape[1:]), ("places", "i4", self.depth + 1)]
+        )
+        saved["frame"], saved["places"] = self.frames[rows], self.places[rows]
+        return saved
+
+    def restore(self, rows: Array, saved: Array) -> None:
+        """Put back what `read` gave for these rows."""
+        self.frames[rows], self.places[rows] = saved["frame"], saved["places"]
 
     def _stacks(self, places: Array) -> Array:
         """Frames at places (B, S)."""

@@ -36,7 +36,7 @@ class MinAtarGame(gymnasium.Env[Any, Any]):
         self.game = Environment(game, sticky_action_prob=sticky_action_prob, difficulty_ramping=difficulty_ramping)
         self._actions = self.game.minimal_action_set() if minimal_actions else list(range(self.game.num_actions()))
         self.action_space = gymnasium.spaces.Discrete(len(self._actions))
-        self.observation_space = gymnasium.spaces.Box(False, True, tuple(self.game.state_shape()), np.bool_)
+        self.observation_space = gymnasium.spaces.Box(0, 1, tuple(self.game.state_shape()), np.bool_)
 
     def reset(
         self,
