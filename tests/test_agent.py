@@ -340,7 +340,8 @@ def test_presets() -> None:
     method = paper.adapt(METHODS["nfdrl-s"])
     assert (method.samples, method.terminal_std, method.comparison.bandwidth) == (500, 0.1, 0.05)
     assert paper.adapt(METHODS["c51"]) is METHODS["c51"]
-    assert list(PRESETS) == ["default", "paper"]
+    assert PRESETS["paper-atari"] == paper
+    assert PRESETS["atari"].adapt(METHODS["nfdrl-s"]).initial_bound == METHODS["c51"].v_max
     with pytest.raises(NfdrlError, match="did you mean 'paper'"):
         find_preset("papers")
 

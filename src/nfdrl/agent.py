@@ -21,12 +21,13 @@ from nfdrl.bellman import Valuation
 from nfdrl.envs.make import EnvLike, Source, source_of
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.rollouts import Episodes, rollout
+from nfdrl.frames import FrameStorage
 from nfdrl.journal import Snapshot, restore
 from nfdrl.laws import Law, Method, find_method
 from nfdrl.learner import Learner
 from nfdrl.memory import check_memory
 from nfdrl.networks import Network, is_image, network_for
-from nfdrl.replay import Replay, row_bytes, storage_dtype
+from nfdrl.replay import COLUMN_BYTES, ArrayStorage, Replay, Storage, row_bytes, storage_dtype
 from nfdrl.risk import Mean, Risk, parse_risk
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.loop import Actor, Event, Trainer
@@ -129,7 +130,7 @@ class Agent:
 
     def _new_trainer(self, loaded: bool) -> Trainer:
         config = self.config
-        check_memory(config.buffer_size, row_bytes(self.observation_space))
+        self.check_memory()
         stream = self._source().stream(config.num_envs)
         replay = Replay(
             config.buffer_size,
@@ -138,11 +139,36 @@ class Agent:
             discount=config.discount,
             n_step=config.n_step,
             rng=self._rng,
+            storage=self._new_storage(stream.num_envs),
         )
         learner = self.learner if loaded else None  # one that has learned goes on
         return Trainer(
             stream, replay, config, self._after_warm_up, rng=self._rng, seed=self.seed, learner=learner, step=self.step
         )
+
+    def _new_storage(self, num_envs: int) -> Storage:
+        config, space = self.config, self.observation_space
+        folder = Path(config.replay_on_disk) if config.replay_on_disk else None
+        if self.frames:
+            return FrameStorage(config.buffer_size, num_envs, space, folder)
+        return ArrayStorage(config.buffer_size // num_envs * num_envs, space, folder)
+
+    @property
+    def frames(self) -> bool:
+        """Whether the replay keeps the frames of stacked images instead of the stacks."""
+        choice, space = self.config.frame_replay, self.observation_space
+        if choice == "on" and not (isinstance(space, gymnasium.spaces.Box) and is_image(space)):
+            raise NfdrlError(f"frame_replay is for stacked images, observations are {space}")
+        return choice == "on" or (choice == "auto" and self._source().stacked)
+
+    def check_memory(self) -> None:
+        """Refuse a replay that this machine cannot hold."""
+        check_memory(self.config.buffer_size, COLUMN_BYTES if self.config.replay_on_disk else self.row_bytes)
+
+    @property
+    def row_bytes(self) -> int:
+        """What a transition takes in the replay."""
+        return row_bytes(self.observation_space, self.frames)
 
     def _source(self) -> Source:
         if self.source is None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Protocol
 
 import gymnasium
@@ -16,6 +20,7 @@ from nfdrl.errors import NfdrlError
 
 Array = NDArray[Any]
 EVERY = slice(None)
+COLUMN_BYTES = 8 + 4 + 4 + 1 + 1  # action, reward, discount and two flags of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,12 @@ class Batch:
 
 
 class Storage(Protocol):
-    """Where observations are kept: rows are written once and gathered many times."""
+    """Where observations are kept: rows are written once and gathered many times.
+
+    `depth` is how many rows before its own an observation needs.
+    """
+
+    depth: int
 
     def write(self, rows: Array, observations: Array) -> None:
         """Keep observations at rows (E,)."""
@@ -58,9 +68,11 @@ class Storage(Protocol):
 class ArrayStorage:
     """Observations as they are, in one preallocated array."""
 
-    def __init__(self, rows: int, space: gymnasium.Space[Any]) -> None:
+    depth = 0
+
+    def __init__(self, rows: int, space: gymnasium.Space[Any], folder: Path | None = None) -> None:
         assert space.shape is not None
-        self.array = np.zeros((rows, *space.shape), storage_dtype(space))
+        self.array = allocate((rows, *space.shape), storage_dtype(space), folder)
 
     def write(self, rows: Array, observations: Array) -> None:
         """Keep observations at rows (E,)."""
@@ -88,14 +100,40 @@ def storage_dtype(space: gymnasium.Space[Any]) -> np.dtype[Any]:
     return dtype if dtype in (np.bool_, np.uint8, np.int8, np.int16, np.int32) else np.dtype(np.int64)
 
 
-def row_bytes(space: gymnasium.Space[Any]) -> int:
-    """Memory of one row of a replay: the observation, action, reward, discount and two flags.
+def row_bytes(space: gymnasium.Space[Any], frames: bool = False) -> int:
+    """What one row of a replay takes: the observation, or one frame and the places of its stack, and the columns.
 
-    >>> row_bytes(gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8))
-    28242
+    >>> images = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
+    >>> row_bytes(images), row_bytes(images, frames=True)
+    (28242, 7090)
     """
     assert space.shape is not None
-    return int(np.prod(space.shape)) * storage_dtype(space).itemsize + 8 + 4 + 4 + 1 + 1
+    observation = int(np.prod(space.shape)) * storage_dtype(space).itemsize
+    if frames:
+        stack = min(space.shape[0], space.shape[-1])
+        observation = observation // stack + 4 * stack
+    return observation + COLUMN_BYTES
+
+
+def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], folder: Path | None = None) -> Array:
+    """Zeros in memory, or in a file of `folder` that vanishes with the process."""
+    if folder is None:
+        return np.zeros(shape, dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        if size > free:
+            raise NfdrlError(
+                f"the replay needs {size / 1e9:.1f} GB on disk and {str(folder)!r} has {free / 1e9:.1f} GB free: "
+                "make buffer_size smaller"
+            )
+        with TemporaryFile(dir=folder) as file:
+            if hasattr(os, "posix_fallocate"):  # a full disk is noticed here, not at a later write
+                os.posix_fallocate(file.fileno(), 0, size)
+            return np.asarray(np.memmap(file, dtype, "r+" if hasattr(os, "posix_fallocate") else "w+", shape=shape))
+    except OSError as error:
+        raise NfdrlError(f"cannot keep the replay in {str(folder)!r}: {error.strerror or error}") from None
 
 
 class Replay:
@@ -119,7 +157,8 @@ class Replay:
         storage: Storage | None = None,
     ) -> None:
         self.length = capacity // num_envs
-        if self.length < n_step + 2 or n_step < 1:
+        depth = 0 if storage is None else storage.depth
+        if self.length < n_step + 2 + depth or n_step < 1:
             raise NfdrlError(
                 f"a replay of {capacity} for {num_envs} environments is too small for returns over {n_step} steps"
             )
@@ -154,8 +193,10 @@ class Replay:
         chosen: Any = EVERY if step.live is None or step.live.all() else np.flatnonzero(step.live)
         rows = (self.first_row + self.cursor)[chosen]
         terminated = step.terminated[chosen]
+        if step.life_lost is not None:
+            terminated = terminated | step.life_lost[chosen]
         self.action[rows] = action[chosen]
-        self.reward[rows] = step.reward[chosen]
+        self.reward[rows] = (step.reward if step.learned_reward is None else step.learned_reward)[chosen]
         self.kept[rows] = self.discount * ~terminated
         self.ended[rows] = terminated | step.truncated[chosen]
         self.live[rows] = True
@@ -169,12 +210,13 @@ class Replay:
         return int(rows.size)
 
     def _advance(self, chosen: Any) -> None:
-        """Move the cursors on by one row, whose old transition is forgotten."""
+        """Move the cursors on by one row; the newest transition that needs what was there is forgotten."""
         position = self.position[chosen] + 1
         self.position[chosen] = position
         moved = position % self.length
         self.cursor[chosen] = moved
-        self.live[self.first_row[chosen] + moved] = False
+        last = (moved + self.storage.depth) % self.length if self.storage.depth else moved
+        self.live[self.first_row[chosen] + last] = False
         if self.filled < self.length and moved.size:
             self.filled = self.length if not moved.all() else max(self.filled, int(moved.max()) + 1)
 

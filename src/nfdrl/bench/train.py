@@ -146,11 +146,17 @@ def check_peers() -> None:
         raise NfdrlError(f'{" and ".join(missing)} not installed: pip install "nfdrl[peers]"')
 
 
-def measure(contestants: Sequence[Contestant], seed: int, rounds: int, stretch: int) -> dict[str, list[float]]:
+def measure(
+    contestants: Sequence[Contestant],
+    seed: int,
+    rounds: int,
+    stretch: int,
+    warm_up: int = WARM_UP + 10 * TRAIN_EVERY,
+) -> dict[str, list[float]]:
     """Seconds a step of each contestant in each round; all take a stretch in every round."""
     runs = {contestant.what: contestant.make(seed) for contestant in contestants}
     for run in runs.values():
-        run(WARM_UP + 10 * TRAIN_EVERY)
+        run(warm_up)
     seconds: dict[str, list[float]] = {what: [] for what in runs}
     for _ in range(rounds):
         for what, run in runs.items():

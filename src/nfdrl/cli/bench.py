@@ -13,7 +13,7 @@ import tyro
 
 from nfdrl.errors import NfdrlError, unknown_name
 
-BENCHMARKS = ("losses", "train")
+BENCHMARKS = ("losses", "train", "replay", "atari", "minatar")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Bench:
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """What to measure: `losses` (time and memory of each form of the loss) or `train` (steps a second beside peers)."""
+    """What to measure: `losses`, `replay`, or training beside peers: `train` (CartPole), `atari`, `minatar`."""
 
     out: Path = Path("out/bench")
     """Folder of the files."""

@@ -292,12 +292,11 @@ class Session:
 
 def check_room(agent: Agent, folder: Path, steps: int, every: int, keep: int) -> None:
     """Refuse before anything is written where the replay fits neither memory nor disk."""
-    from nfdrl.memory import check_disk, check_memory
-    from nfdrl.replay import row_bytes
+    from nfdrl.memory import check_disk
 
-    size, row = agent.config.buffer_size, row_bytes(agent.observation_space)
-    check_memory(size, row)
-    check_disk(folder, min(size + keep * min(every, size), 2 * steps), row)
+    agent.check_memory()
+    size = agent.config.buffer_size
+    check_disk(folder, min(size + keep * min(every, size), 2 * steps), agent.row_bytes)
 
 
 @contextmanager

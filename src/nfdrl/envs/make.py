@@ -2,45 +2,62 @@
 
 from __future__ import annotations
 
+import ast
 import copy
+import re
 import warnings
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium
 from gymnasium.vector import VectorEnv
 
+from nfdrl.envs.atari import GAME as ATARI_GAME
+from nfdrl.envs.atari import AtariStream, atari_spec
+from nfdrl.envs.minatar import register_minatar
 from nfdrl.envs.stepping import DirectStream, Stream, VectorStream
 from nfdrl.errors import NfdrlError, unknown_name
 
 Env = gymnasium.Env[Any, Any]
 EnvLike = str | Env | VectorEnv[Any, Any, Any]
 
-EXTRAS = {"box2d": "box2d", "ale_py": "atari", "ale": "atari", "mujoco": "mujoco", "pygame": "box2d"}
+EXTRAS = {"box2d": "box2d", "ale_py": "atari", "minatar": "minatar", "mujoco": "mujoco", "pygame": "box2d"}
+PACKAGES = {"ALE/": "ale_py", "MinAtar/": "minatar"}  # namespaces whose ids exist only once a package is there
+WORD = re.compile(r"^(?P<id>[^\[\]]+)(?:\[(?P<settings>[^\[\]]*)\])?$")
 
 
 @dataclass(frozen=True)
 class Source:
     """Where environments come from.
 
-    `spec` makes new ones; `given` is the object a user handed over, which training steps itself.
+    `spec` makes new ones; `given` is the object a user handed over, which training steps itself. `name` is the id, with
+    its settings, under which the same environment is found again.
     """
 
     spec: gymnasium.envs.registration.EnvSpec | None
     given: Env | VectorEnv[Any, Any, Any] | None
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.spaces.Discrete
+    name: str | None
 
     @property
-    def name(self) -> str | None:
-        """The id under which Gymnasium makes this environment."""
-        return None if self.spec is None else self.spec.id
+    def stacked(self) -> bool:
+        """Whether observations are known to be stacks of frames that move on by one at each step."""
+        if self.given is None:
+            return self.spec is not None and self.spec.entry_point == ATARI_GAME
+        layer: Any = self.given
+        while isinstance(layer, gymnasium.Wrapper) and not isinstance(layer, gymnasium.wrappers.FrameStackObservation):
+            layer = layer.env
+        return type(layer).__name__ in ("FrameStackObservation", "AtariVectorEnv")
 
     def stream(self, num_envs: int) -> Stream:
         """What training steps: the environment that was given, or `num_envs` new ones."""
         if isinstance(self.given, VectorEnv):
             return VectorStream(self.given)
         if self.given is None:
+            if self.spec is not None and self.spec.entry_point == ATARI_GAME:
+                return AtariStream(**self.spec.kwargs, num_envs=num_envs)
             return DirectStream([self.fresh() for _ in range(num_envs)])
         if num_envs == 1:
             return DirectStream([self.given])
@@ -65,18 +82,52 @@ class Source:
 def source_of(env: EnvLike) -> Source:
     """Check an environment and say how to get at it."""
     if isinstance(env, str):
-        spec = _find(env)
+        spec = spec_of(env)
         made = _make(spec)
         observation_space, action_space = made.observation_space, made.action_space
         made.close()
-        return Source(spec, None, _checked_observations(observation_space), _checked_actions(action_space))
+        return Source(spec, None, _checked_observations(observation_space), _checked_actions(action_space), env)
     if isinstance(env, VectorEnv):
         observation_space, action_space = env.single_observation_space, env.single_action_space
     elif isinstance(env, gymnasium.Env):
         observation_space, action_space = env.observation_space, env.action_space
     else:
         raise NfdrlError(f"env must be an id, a gymnasium.Env or a gymnasium VectorEnv, got {type(env).__name__}")
-    return Source(env.spec, env, _checked_observations(observation_space), _checked_actions(action_space))
+    name = None if env.spec is None else env.spec.id
+    return Source(env.spec, env, _checked_observations(observation_space), _checked_actions(action_space), name)
+
+
+def spec_of(word: str) -> gymnasium.envs.registration.EnvSpec:
+    """The spec that `id` or `id[setting=value,...]` names: settings of an Atari game or of the constructor."""
+    name, settings = read_env(word)
+    spec = _find(name)
+    if name.startswith("ALE/"):
+        return atari_spec(spec, settings)
+    if settings:
+        spec = copy.deepcopy(spec)
+        spec.kwargs.update(settings)
+    return spec
+
+
+def read_env(word: str) -> tuple[str, dict[str, Any]]:
+    """An id and its settings.
+
+    >>> read_env("FrozenLake-v1[map_name=8x8,is_slippery=False]")
+    ('FrozenLake-v1', {'map_name': '8x8', 'is_slippery': False})
+    """
+    found = WORD.match(word)
+    if found is None:
+        raise NfdrlError(f"environment {word!r} is not written ID or ID[SETTING=VALUE,...]")
+    settings: dict[str, Any] = {}
+    for part in filter(None, (found["settings"] or "").split(",")):
+        key, _, text = (piece.strip() for piece in part.partition("="))
+        if not key or not text:
+            raise NfdrlError(f"settings are written NAME=VALUE, got {part.strip()!r} in {word!r}")
+        try:
+            settings[key] = ast.literal_eval(text.title() if text.lower() in ("true", "false", "none") else text)
+        except (ValueError, SyntaxError):
+            settings[key] = text
+    return found["id"].strip(), settings
 
 
 def _find(name: str) -> gymnasium.envs.registration.EnvSpec:
@@ -88,8 +139,9 @@ def _find(name: str) -> gymnasium.envs.registration.EnvSpec:
             warnings.simplefilter("ignore")
             spec = gymnasium.spec(name)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error) as error:
-        if name.startswith("ALE/"):
-            raise _missing("ale_py", name) from error
+        for namespace, package in PACKAGES.items():
+            if name.startswith(namespace) and find_spec(package) is None:
+                raise _missing(package, name) from error
         raise _unknown(name) from None
     except ModuleNotFoundError as error:
         raise NfdrlError(f"environment {name!r} needs a module that is not installed: {error.name}") from None
@@ -104,12 +156,12 @@ def _unknown(name: str) -> NfdrlError:
 
 def _register_extras(name: str) -> None:
     """Packages whose ids exist only once they are imported."""
-    if name.startswith("ALE/"):
-        try:
-            import ale_py  # type: ignore[import-not-found, unused-ignore]
-        except ModuleNotFoundError:
-            return
+    if name.startswith("ALE/") and find_spec("ale_py"):
+        import ale_py
+
         gymnasium.register_envs(ale_py)
+    if name.startswith("MinAtar/") and find_spec("minatar"):
+        register_minatar()
 
 
 def _make(spec: gymnasium.envs.registration.EnvSpec) -> Env:
@@ -120,6 +172,8 @@ def _make(spec: gymnasium.envs.registration.EnvSpec) -> Env:
         raise _missing(str(error), spec.id) from None
     except ModuleNotFoundError as error:
         raise _missing(error.name or "", spec.id) from None
+    except TypeError as error:  # a setting that the constructor does not have
+        raise NfdrlError(f"environment {spec.id!r} cannot be made with {spec.kwargs}: {error}") from None
 
 
 def _missing(what: str, name: str) -> NfdrlError:

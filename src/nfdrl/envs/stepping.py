@@ -24,6 +24,9 @@ class Step:
     `reached` is where the action led, also at the end of an episode; `observation` is what to act on next, which
     differs where an episode was reset, and `fresh` says where. `live` is False where the environment used the step to
     reset and took no action; None means live everywhere.
+
+    Where learning sees something else than what is reported: `learned_reward` is the reward to learn from, and
+    `life_lost` says where the return that is learned ends although the episode goes on.
     """
 
     reward: Array
@@ -33,6 +36,8 @@ class Step:
     observation: Array
     fresh: Array
     live: Array | None = None
+    learned_reward: Array | None = None
+    life_lost: Array | None = None
 
 
 class Stream(Protocol):

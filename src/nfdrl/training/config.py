@@ -10,6 +10,8 @@ from nfdrl.learner import Optimisation
 from nfdrl.networks import TorsoSizes
 from nfdrl.training.schedules import DECAYS, Decay
 
+FrameReplay = Literal["auto", "on", "off"]
+FRAME_REPLAYS: tuple[FrameReplay, ...] = ("auto", "on", "off")
 ReturnRange = Literal["observed", "method"]
 RETURN_RANGES: tuple[ReturnRange, ...] = ("observed", "method")
 COUNTS = ("batch_size", "buffer_size", "train_every", "n_step", "num_envs", "target_every", "report_every")
@@ -26,6 +28,8 @@ class TrainConfig:
     max_grad_norm: float | None = 10.0  # Stable-Baselines3's DQN
     batch_size: int = 64  # paper, table of hyper-parameters: batch_size
     buffer_size: int = 100_000  # ours: fits any machine; the paper's 1,000,000 is for Atari
+    frame_replay: FrameReplay = "auto"  # ours: each frame once, where images are known to be stacks
+    replay_on_disk: str = ""  # ours: a folder for the observations, where memory does not suffice
     learning_starts: int = 1_000  # ours: enough episodes of classic control to see the scale of returns
     train_every: int = 2  # ours: steps between two updates; Mnih et al. 2015 and the paper have 4
     target_every: int = 100  # ours: updates between two copies, 200 steps
@@ -54,6 +58,7 @@ class TrainConfig:
             raise NfdrlError(f"learning_starts must not be negative, got {self.learning_starts}")
         for kind, value, known in (
             ("learning_rate_decay", self.learning_rate_decay, DECAYS),
+            ("frame_replay", self.frame_replay, FRAME_REPLAYS),
             ("return_range", self.return_range, RETURN_RANGES),
         ):
             if value not in known:

@@ -66,9 +66,54 @@ PAPER = TrainConfig(
     torso=TorsoSizes(mlp=(512, 256), image=(512, 256), small_image=(512, 256)),  # hidden_size_1, hidden_size_2
 )
 
+ATARI = TrainConfig(
+    discount=0.99,
+    learning_rate=1e-4,  # ours: between the 6.25e-5 of Hessel et al. 2018 for 200M frames and what short runs need
+    learning_rate_decay="linear",
+    adam_eps=1.5e-4,  # Hessel et al. 2018, Table 1
+    max_grad_norm=10.0,  # Hessel et al. 2018, Section "Evaluation methodology": clipped as in dueling networks
+    batch_size=32,  # Mnih et al. 2015, Extended Data Table 1
+    buffer_size=1_000_000,  # Mnih et al. 2015, Extended Data Table 1: 7.1 GB as single frames
+    learning_starts=20_000,  # Hessel et al. 2018, Table 1: 80,000 frames
+    train_every=4,  # Mnih et al. 2015, Extended Data Table 1
+    target_every=2_000,  # Hessel et al. 2018, Table 1: 32,000 frames = 8,000 steps = 2,000 updates
+    double_q=True,  # Hessel et al. 2018
+    n_step=3,  # Hessel et al. 2018, Table 1
+    epsilon_start=1.0,
+    epsilon_end=0.01,  # Hessel et al. 2018, without noisy networks
+    epsilon_fraction=0.1,  # Mnih et al. 2015: 1M of 10M steps
+    num_envs=4,  # the paper: one forward pass for four games
+    return_range="method",
+)
+
+MINATAR = TrainConfig(  # Young and Tian 2019, Section 3, and their released code; RMSprop there, Adam here
+    discount=0.99,
+    learning_rate=2.5e-4,
+    learning_rate_decay="constant",
+    adam_eps=3.125e-4,  # Obando-Ceron and Castro 2021, who ran MinAtar with Adam
+    max_grad_norm=None,
+    batch_size=32,
+    buffer_size=100_000,
+    learning_starts=5_000,
+    train_every=1,
+    target_every=1_000,
+    epsilon_start=1.0,
+    epsilon_end=0.1,
+    epsilon_fraction=0.02,  # 100,000 of 5,000,000 frames
+)
+
+
+def bounded(method: Method) -> Method:
+    """A flow whose first range is the support that Bellemare et al. 2017 give C51 on Atari, ±10."""
+    return replace(method, initial_bound=10.0) if isinstance(method, FlowMethod) else method
+
+
 PRESETS: dict[str, Preset] = {
     "default": Preset(TrainConfig(), 200_000, unchanged),
     "paper": Preset(PAPER, 10_000_000, paper_method),  # total_timesteps
+    "paper-atari": Preset(PAPER, 10_000_000, paper_method),  # the same table, by the name of what it was made for
+    "atari": Preset(ATARI, 10_000_000, bounded),
+    "minatar": Preset(MINATAR, 5_000_000, unchanged),
 }
 
 

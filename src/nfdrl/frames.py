@@ -1,0 +1,105 @@
+"""Replay of single frames: stacked images of which each frame is kept once, in memory or on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nfdrl.errors import NfdrlError
+from nfdrl.networks import channels_come_first
+from nfdrl.replay import allocate, storage_dtype
+
+Array = NDArray[Any]
+
+
+class FrameStorage:
+    """Observations that are stacks of frames, for the rings of a `Replay`.
+
+    A row keeps the newest frame of its observation and the places of the older ones: rows before it, as long as each
+    observation is the one before it moved on by a frame. That is checked at each write. Where it does not hold, as at
+    the start of an episode, an older frame that is blank or a copy of the newest takes no place of its own, and any
+    other is kept aside until its row is written again. So every stack comes back as it was, whatever made it.
+
+    An observation needs the `depth` rows before its own, which the replay therefore forgets that much later.
+    """
+
+    def __init__(self, capacity: int, num_envs: int, space: gymnasium.Space[Any], folder: Path | None = None) -> None:
+        assert space.shape is not None
+        self.first = channels_come_first(space.shape)
+        stack, *frame = space.shape if self.first else (space.shape[-1], *space.shape[:-1])
+        self.depth, self.length = stack - 1, capacity // num_envs
+        self.blank = self.length * num_envs  # the row behind the last one stays empty
+        self.frames = allocate((self.blank + 1, *frame), storage_dtype(space), folder)
+        self.places = np.full((self.blank, stack), self.blank, np.int32)
+        self.aside = np.zeros((0, *frame), self.frames.dtype)
+        self._free: list[int] = []
+        self._owned: dict[int, list[int]] = {}  # row → the places aside that it brought
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of a full storage."""
+        return self.frames.nbytes + self.places.nbytes + self.aside.nbytes
+
+    def write(self, rows: Array, observations: Array) -> None:
+        """Keep observations at rows (E,), each behind the row that was written before it in its ring."""
+        stacks = observations if self.first else np.moveaxis(observations, -1, 1)
+        previous = np.where(rows % self.length == 0, rows + self.length - 1, rows - 1)
+        for row in self._owned.keys() & set(rows.tolist()) if self._owned else ():
+            self._free += self._owned.pop(row)
+        older = self.places[previous, 1:]
+        moved_on = (stacks[:, :-1] == self._stacks(older)).all((1, 2, 3))
+        self.frames[rows] = stacks[:, -1]
+        self.places[rows, :-1] = older
+        self.places[rows, -1] = rows
+        for k in np.flatnonzero(~moved_on).tolist():
+            self.places[rows[k], :-1] = [self._place(int(rows[k]), stacks[k], j) for j in range(self.depth)]
+
+    def _place(self, row: int, stack: Array, j: int) -> int:
+        """Where the j-th frame of a stack that begins anew is found."""
+        if not stack[j].any():
+            return self.blank
+        if np.array_equal(stack[j], stack[-1]):
+            return row
+        if not self._free:
+            have = len(self.aside)
+            self.aside = np.concatenate([self.aside, np.zeros((max(have, 8), *stack[j].shape), self.aside.dtype)])
+            self._free = list(range(len(self.aside) - 1, have - 1, -1))
+        slot = self._free.pop()
+        self.aside[slot] = stack[j]
+        self._owned.setdefault(row, []).append(slot)
+        return self.blank + 1 + slot
+
+    def gather(self, rows: Array) -> Tensor:
+        """The observations at rows (B,)."""
+        stacks = self._stacks(self.places[rows])
+        return torch.from_numpy(stacks if self.first else np.moveaxis(stacks, 1, -1))
+
+    def read(self, rows: Array) -> Array:
+        """What a checkpoint keeps of rows (N,): a frame each, and the places of the older ones."""
+        if not self._owned.keys().isdisjoint(rows.tolist()):
+            raise NfdrlError(
+                "these observations do not move on by a frame at each step: set frame_replay=off to save them"
+            )
+        saved = np.zeros(
+            len(rows), [("frame", self.frames.dtype, self.frames.shape[1:]), ("places", "i4", self.depth + 1)]
+        )
+        saved["frame"], saved["places"] = self.frames[rows], self.places[rows]
+        return saved
+
+    def restore(self, rows: Array, saved: Array) -> None:
+        """Put back what `read` gave for these rows."""
+        self.frames[rows], self.places[rows] = saved["frame"], saved["places"]
+
+    def _stacks(self, places: Array) -> Array:
+        """Frames at places (B, S)."""
+        stacks: Array = self.frames.take(places, axis=0, mode="clip")
+        if self._owned:
+            apart = places > self.blank
+            stacks[apart] = self.aside[places[apart] - self.blank - 1]
+        return stacks
