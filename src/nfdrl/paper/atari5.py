@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 
 from nfdrl.paper.base import Experiment, NoRunsError, Progress, Result, Row
 from nfdrl.paper.runs import Run, find_runs
-from nfdrl.paper.style import GREY, INK, LIGHT, SKY, VERMILLION, color_of, label_of
+from nfdrl.style import GREY, INK, LIGHT, SKY, VERMILLION, color_of, label_of
 
 # Aitchison et al. 2023: weights of a regression of the median over 57 games on log-scores of five of them.
 WEIGHTS = {
@@ -81,7 +81,7 @@ def atari5_score(normalised: tuple[float | None, ...]) -> float | None:
     Aitchison et al. 2023, with the weights they published; None unless all five games are there.
 
     >>> round(atari5_score((100.0,) * 5), 1)
-    85.0
+    85.1
     """
     if any(score is None for score in normalised):
         return None
@@ -113,7 +113,7 @@ def own_lines(runs: list[Run]) -> list[Line]:
     """Means over the seeds of each method and number of frames; games that nobody ran or evaluated stay empty."""
     scores: dict[tuple[str, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
-        game = run.env.removeprefix("ALE/").partition("-")[0]
+        game = run.game.removeprefix("ALE/").partition("-")[0]
         if game in GAMES and run.evaluation is not None:
             scores[run.method, run.frames][game].append(float(run.evaluation["mean"]))
     lines = []

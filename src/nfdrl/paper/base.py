@@ -26,8 +26,8 @@ from rich.progress import Progress as Bars
 from typing_extensions import Self
 
 from nfdrl.errors import NfdrlError
-from nfdrl.paper.style import STYLE
 from nfdrl.provenance import hardware
+from nfdrl.style import STYLE
 
 T = TypeVar("T")
 Row = dict[str, Any]

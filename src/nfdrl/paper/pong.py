@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from nfdrl.errors import NfdrlError
 from nfdrl.paper.base import Experiment, NoRunsError, Progress, Result, Row
 from nfdrl.paper.runs import Run, find_runs
-from nfdrl.paper.style import GREY, LIGHT, color_of, figure, label_of, legend_below, line_of
+from nfdrl.style import GREY, LIGHT, color_of, figure, label_of, legend_below, line_of
 
 PONG = "ALE/Pong-v5"
 RUNS = Path("results/pong")
@@ -37,11 +37,11 @@ def compute(seed: int, smoke: bool, progress: Progress, runs: Path | None = None
 
 
 def _of_one_env(runs: list[Run]) -> list[Run]:
-    names = sorted({run.env for run in runs})
+    names = sorted({run.game for run in runs})
     if PONG not in names and len(names) > 1:
         raise NfdrlError(f"no run on {PONG}, and others on {', '.join(names)}: name a folder with one environment")
     chosen = PONG if PONG in names else names[0]
-    return [run for run in runs if run.env == chosen]
+    return [run for run in runs if run.game == chosen]
 
 
 def _row(run: Run) -> Row:
@@ -54,7 +54,7 @@ def _row(run: Run) -> Row:
         "seed": run.seed,
         "steps": run.step,
         "frames": run.frames,
-        "of_paper": _share(run.step) if run.env == PONG else None,
+        "of_paper": _share(run.step) if run.game == PONG else None,
         "best": round(max(returns), 3) if returns else None,
         "last": round(returns[-1], 3) if returns else None,
         "fall": round(largest_fall(returns), 3) if returns else None,
@@ -81,7 +81,7 @@ def draw(result: Result) -> Figure:
     runs: list[Run] = result.data
     made, axes = figure(9.0, 4.6)
     ax = axes[0, 0]
-    pong = runs[0].env == PONG
+    pong = runs[0].game == PONG
     if pong:
         for level, name, gap in ((WORST, "every point lost", -11), (BEST, "every point won", 3)):
             ax.axhline(level, color=LIGHT, linewidth=1, zorder=0)
@@ -96,7 +96,7 @@ def draw(result: Result) -> Figure:
     if runs[0].frame_skip > 1:
         _draw_frames(ax, runs[0].frame_skip)
     longest = max(run.step for run in runs)
-    told = f"{runs[0].env}: {longest:,} agent steps"
+    told = f"{runs[0].game}: {longest:,} agent steps"
     if pong:
         told += f", {_share(longest)} of the paper's {PAPER_STEPS:,}"
         ax.set_title(CLAIM, fontsize=8.5, color=GREY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -35,9 +36,15 @@ class Run:
         return int(self.curve[-1]["step"]) if self.curve else 0
 
     @property
+    def game(self) -> str:
+        """The environment's id without its settings."""
+        return self.env.partition("[")[0]
+
+    @property
     def frame_skip(self) -> int:
         """Frames of the game in an agent step."""
-        return FRAME_SKIP if self.env.startswith("ALE/") else 1
+        set_to = re.search(r"\[.*\bframe_skip=(\d+)", self.env)
+        return int(set_to[1]) if set_to else FRAME_SKIP if self.env.startswith("ALE/") else 1
 
     @property
     def frames(self) -> int:
