@@ -234,17 +234,17 @@ class Scene:
         self.corner = self.corner[0], self.corner[1] + round(((TOP - BOTTOM) * INCHES[1] * dpi - height) / 2)
         self._frame(made, width, height)
         longest = max(len(name) for name in self.names)
-        left = LEFT + width / (INCHES[0] * dpi) + 0.035 + 0.0125 * longest
+        rows = len(self.names)
+        small = min(9.0, 100 / rows)  # the size of the actions' names
+        left = LEFT + width / (INCHES[0] * dpi) + 0.035 + 0.0014 * small * longest
         made.text(LEFT, 0.925, titles[0], fontsize=11, fontweight="bold", va="center")
         made.text(LEFT, 0.055, titles[1], fontsize=8, color=GREY, va="center")
         ax = made.add_axes((left, BOTTOM + 0.03, 0.975 - left, TOP - BOTTOM - 0.03))
-        rows = len(self.names)
         ax.set(xlim=(self.edges[0], self.edges[-1]), ylim=(-0.12, rows), yticks=())
         ax.spines["left"].set_visible(False)
         ax.tick_params(labelsize=8, length=3)
         ax.locator_params(axis="x", nbins=5)
         ax.set_xlabel("discounted return from here on", fontsize=8.5, labelpad=2)
-        small = min(9.0, 100 / rows)
         self.fills: list[Polygon] = []
         self.labels = []
         for k, name in enumerate(self.names):
