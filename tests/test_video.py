@@ -67,6 +67,7 @@ def test_an_episode_is_in_the_file_frame_by_frame(saved, tmp_path, capsys, name,
     assert f"video of {len(frames)} steps" in shown
     assert all((a != b).any() for a, b in pairwise(frames))
     left, right = frames[:, :, : size[1] // 2], frames[:, :, size[1] // 2 :]
+    assert (frames[:, 0, 0] >= 254).all()  # the page is white
     assert left.std(0).max() > 10  # the pole moves
     assert right.std(0).max() > 10  # and so do the laws
     assert [file.name for file in path.parent.iterdir()] == [name]

@@ -367,7 +367,7 @@ def _write_gif(scene: Scene, path: Path, fps: float) -> None:
     few = [scene.frame(k) for k in np.unique(np.linspace(0, len(scene) - 1, 6).astype(int))]
     palette = Image.fromarray(np.concatenate(few)).quantize(256, Image.Quantize.MEDIANCUT)
     colors = np.array(palette.getpalette()).reshape(-1, 3)
-    colors[colors.sum(-1).argmax()] = 255  # the background is white, and not nearly so
+    colors[colors.min(-1) > 243] = 255  # Pillow looks colours up coarsely, and would make the white page grey
     palette = Image.new("P", (1, 1))
     palette.putpalette(colors.ravel().tolist())
     images = (Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in scene.frames())

@@ -71,13 +71,14 @@ def read_run(folder: Path) -> Run:
     except (KeyError, TypeError, ValueError) as error:
         raise NfdrlError(f"{folder / CONFIG} is not that of a run: {error!r}") from None
     evaluation = _json(folder / EVALUATION, missing=summary.get("evaluation") or {})
-    return Run(folder, method, env, seed, curve, evaluation if "mean" in evaluation else None, resumes(summary, curve))
+    resumed = resumes(config | summary, curve)
+    return Run(folder, method, env, seed, curve, evaluation if "mean" in evaluation else None, resumed)
 
 
-def resumes(summary: Mapping[str, Any], curve: list[dict[str, float]]) -> list[int]:
-    """The steps at which a run was gone on with: as its files say, or where the count of episodes began anew."""
-    if summary.get("resumed"):
-        return [int(step) for step in summary["resumed"]]
+def resumes(said: Mapping[str, Any], curve: list[dict[str, float]]) -> list[int]:
+    """The steps at which a run was gone on with: `resumed` in its files, or where the count of episodes fell."""
+    if said.get("resumed"):
+        return [int(step) for step in said["resumed"]]
     return [int(before["step"]) for before, after in pairwise(curve) if after["episodes"] < before["episodes"]]
 
 
