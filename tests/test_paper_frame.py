@@ -17,7 +17,7 @@ from nfdrl.laws.quantile import QuantileLaw
 from nfdrl.paper import EXPERIMENTS, load
 from nfdrl.paper.architecture import positions
 from nfdrl.paper.base import ROW_KEYS, Experiment, Progress, Result, plain_row, run_experiment
-from nfdrl.paper.style import draw_law, draw_truth, figure
+from nfdrl.style import draw_law, draw_truth, figure
 
 OWN = ["architecture", "params", "alignment", "c51-projection", "quantile-blur", "theory"]
 FILES = {"figure.png", "figure.svg", "metrics.json"}

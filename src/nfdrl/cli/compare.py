@@ -115,8 +115,8 @@ class Compare:
         import matplotlib
 
         from nfdrl.paper.base import DPI, plain_row
-        from nfdrl.paper.style import STYLE
         from nfdrl.provenance import hardware
+        from nfdrl.style import STYLE
 
         rows = [plain_row(entry.summary()) for entry in entries]
         pairs = [plain_row(row) for entry in entries for row in entry.pairs()]
@@ -295,7 +295,7 @@ def table_of(entries: list[Entry]) -> Table:
 
 def draw(entries: list[Entry]) -> Figure:
     """A panel for each problem: the mean of each method, its seeds as dots, its family's limit as a tick."""
-    from nfdrl.paper.style import figure, legend_below
+    from nfdrl.style import figure, legend_below
 
     problems = list(dict.fromkeys(entry.problem.label for entry in entries))
     columns = min(3, len(problems))
@@ -313,7 +313,7 @@ def draw(entries: list[Entry]) -> Figure:
 
 def draw_panel(ax: Axes, title: str, entries: list[Entry]) -> None:
     """Methods down, Cramér distance to the right on a logarithmic axis."""
-    from nfdrl.paper.style import GREY, INK, LIGHT, color_of
+    from nfdrl.style import GREY, INK, LIGHT, color_of
 
     for height, entry in enumerate(entries):
         row, color = entry.summary(), color_of(entry.contender.name)

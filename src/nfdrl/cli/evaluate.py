@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from nfdrl.cli.train import write_json
 from nfdrl.errors import NfdrlError
 
+if TYPE_CHECKING:
+    from nfdrl.agent import Agent
+
 
 @dataclass(frozen=True)
 class Evaluate:
     """Play whole episodes with a trained agent and print its returns.
 
-    Example: `nfdrl evaluate out/cartpole --episodes 100 --risk cvar:0.1`.
+    Examples: `nfdrl evaluate out/cartpole --episodes 100 --risk cvar:0.1`,
+    `nfdrl evaluate out/cartpole --episodes 1 --video cartpole.gif`.
     """
 
     run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -40,13 +44,28 @@ class Evaluate:
     out: Path | None = None
     """A JSON file for all returns and lengths."""
 
+    video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """A .mp4 or .gif file of the first episode, with the law of each action beside the picture."""
+
+    video_steps: int = 1_000
+    """The most steps that go into the video."""
+
+    fps: float | None = None
+    """Steps a second in the video; what the environment is made for where it is not given."""
+
     def run(self) -> int:
         """Do what was asked; the exit code."""
         from nfdrl.agent import Agent
 
         if self.out is not None and self.out.exists():
             raise NfdrlError(f"{str(self.out)!r} exists: name another file")
+        if self.video is not None:
+            from nfdrl.evaluation.video import check_video
+
+            check_video(self.video)
         agent = Agent.load(self.run_folder, self.env, risk=self.risk, device=self.device, replay=False)
+        if self.video is not None:
+            self._record(agent, self.video)
         result = agent.evaluate(self.episodes, self.seed)
         print(
             f"return {result.mean:.4g} ± {result.std:.3g} over {self.episodes} episodes "
@@ -57,3 +76,18 @@ class Evaluate:
             numbers = {"returns": result.returns.tolist(), "lengths": result.lengths.tolist()}
             write_json(self.out, {"mean": result.mean, "std": result.std, "risk": str(agent.risk), **numbers})
         return 0
+
+    def _record(self, agent: Agent, path: Path) -> None:
+        from nfdrl.evaluation.video import record, rendering_env
+
+        if agent.source is None:
+            raise NfdrlError("the saved agent names no environment: name one with --env")
+        env = rendering_env(agent.source)
+        try:
+            made = record(
+                agent, env, path,
+                seed=self.seed, max_steps=self.video_steps, fps=self.fps, discount=agent.config.discount,
+            )  # fmt: skip
+        finally:
+            env.close()
+        print(f"video of {made.frames} steps with a return of {made.episode_return:.4g}, {made.end}: {path}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,13 +18,13 @@ from nfdrl.errors import NfdrlError
 from nfdrl.paper import EXPERIMENTS, load
 
 OUT = Path("out/paper")
-COLUMNS = 9  # of a row's numbers, as many as a terminal holds; metrics.json has them all
+COLUMNS = 10  # of a row's numbers, as many as a terminal holds; metrics.json has them all
 ROWS = 40
 
 
 @dataclass(frozen=True)
 class Paper:
-    """Make a figure of the paper with its numbers: figure.png, figure.svg and metrics.json.
+    """Make a figure of the paper with its numbers: figure.png, figure.svg, metrics.json, and tables as CSV.
 
     Examples: `nfdrl paper list`, `nfdrl paper theory --seed 1`, `nfdrl paper all --smoke --out /tmp/figures`.
     """
@@ -39,6 +41,9 @@ class Paper:
     smoke: bool = False
     """The smallest run that goes through the same code, in seconds."""
 
+    runs: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder of runs that `nfdrl train` wrote, for `atari5` and `pong` (results/pong where it is not given)."""
+
     def run(self) -> int:
         """Do what was asked; the exit code."""
         torch.set_num_threads(1)  # the tensors of one law are too small to share
@@ -48,11 +53,13 @@ class Paper:
         elif self.name == "all":
             return self._run_all(console)
         else:
-            _run_one(self.name, self.seed, self.smoke, self.out or OUT / self.name, console)
+            self._run_one(self.name, self.out or OUT / self.name, console, self.runs)
         return 0
 
     def _run_all(self, console: Console) -> int:
         """Every available experiment; one that fails does not stop the others."""
+        from nfdrl.paper.base import NoRunsError
+
         summary = Table("experiment", "seconds", "rows", "files", title="figures of the paper")
         failed = 0
         for entry in EXPERIMENTS.values():
@@ -61,7 +68,10 @@ class Paper:
                 summary.add_row(entry.name, "", "", "planned")
                 continue
             try:
-                metrics = _run_one(entry.name, self.seed, self.smoke, folder, console, show=False)
+                runs = self.runs if load(entry.name).reads_runs else None
+                metrics = self._run_one(entry.name, folder, console, runs, show=False)
+            except NoRunsError as error:
+                summary.add_row(entry.name, "", "", f"left out: {error}")
             except NfdrlError as error:
                 failed += 1
                 summary.add_row(entry.name, "", "", f"failed: {error}")
@@ -70,18 +80,20 @@ class Paper:
         console.print(summary)
         return 2 if failed else 0
 
+    def _run_one(self, name: str, out: Path, console: Console, runs: Path | None, show: bool = True) -> dict[str, Any]:
+        experiment = load(name)
+        from nfdrl.paper.base import run_experiment  # Matplotlib takes a second to import: not for `--help`
 
-def _run_one(name: str, seed: int, smoke: bool, out: Path, console: Console, show: bool = True) -> dict[str, Any]:
-    experiment = load(name)
-    from nfdrl.paper.base import run_experiment  # Matplotlib takes a second to import: not for `--help`
-
-    metrics = run_experiment(experiment, seed, smoke, out)
-    if show:
-        console.print(_table(experiment.title, metrics["rows"]))
-        console.print(
-            f"{metrics['seconds']:.1f} s; written: {out}/figure.png, figure.svg, metrics.json", soft_wrap=True
-        )
-    return metrics
+        metrics = run_experiment(experiment, self.seed, self.smoke, out, runs=runs)
+        if show:
+            tables = metrics.get("tables", {})
+            for title, rows in tables.items():
+                console.print(_table(title, rows, _table_cell))
+            if not tables:
+                console.print(_table(experiment.title, metrics["rows"], _cell))
+            files = ["figure.png", "figure.svg", "metrics.json", *(f"{name}.csv" for name in tables)]
+            console.print(f"{metrics['seconds']:.1f} s; written: {out}/{', '.join(files)}", soft_wrap=True)
+        return metrics
 
 
 def _catalogue() -> Table:
@@ -91,18 +103,29 @@ def _catalogue() -> Table:
     return table
 
 
-def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+def _table(title: str, rows: list[dict[str, Any]], cell: Callable[[Any], str]) -> Table:
     """The first rows and the keys that say something in them."""
     keys = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
     wide = {key for row in rows for key, value in row.items() if key == "note" or isinstance(value, (list, dict))}
     shown = [key for key in keys if key not in wide][:COLUMNS]
     caption = f"{ROWS} of {len(rows)} rows; all are in metrics.json" if len(rows) > ROWS else None
-    table = Table(
-        *(key.replace("_", " ") for key in shown), title=title, caption=caption, box=box.SIMPLE, pad_edge=False
-    )
+    table = Table(*(_words(key) for key in shown), title=title, caption=caption, box=box.SIMPLE, pad_edge=False)
     for row in rows[:ROWS]:
-        table.add_row(*(_cell(row.get(key)) for key in shown))
+        table.add_row(*(cell(row.get(key)) for key in shown))
     return table
+
+
+def _words(key: str) -> str:
+    """frames_millions and BattleZone as words, between which a narrow terminal can break."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", " ", key).replace("_", " ")
+
+
+def _table_cell(value: Any) -> str:
+    if value is None:
+        return "—"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.4g}"
+    return _cell(value)
 
 
 def _cell(value: Any) -> str:

@@ -14,7 +14,7 @@ from nfdrl.losses.cramer import Comparison, compare, cramer_surrogate, joint_ran
 from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.kde import Grid, smoothed_masses
 from nfdrl.paper.base import Experiment, Progress, Result
-from nfdrl.paper.style import BLUE, ORANGE, Floats, figure, legend_below
+from nfdrl.style import BLUE, ORANGE, Floats, figure, legend_below
 
 PREDICTED, TARGET = (0.0, 1.0), (1.5, 0.7)  # mean and deviation of the two Gaussians
 BANDWIDTH = 0.2

@@ -14,7 +14,7 @@ from nfdrl.envs.finite import FiniteMDP
 from nfdrl.envs.toy import TOY_MDPS
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.paper.base import Experiment, Progress, Result
-from nfdrl.paper.style import BLUE, INK
+from nfdrl.style import BLUE, INK
 
 FEATURES, ACTIONS, COMPONENTS = 256, 6, 4  # paper, table of hyper-parameters; six actions as in Pong
 INPUT, STEP, VALUE = "#d5efe6", "#fbe6c2", "#d6eaf8"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -10,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -25,8 +26,8 @@ from rich.progress import Progress as Bars
 from typing_extensions import Self
 
 from nfdrl.errors import NfdrlError
-from nfdrl.paper.style import STYLE
 from nfdrl.provenance import hardware
+from nfdrl.style import STYLE
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -37,10 +38,18 @@ ROW_KEYS = ("method", "state", "action")
 
 @dataclass(frozen=True)
 class Result:
-    """What an experiment found: `rows` go to metrics.json, `data` only to its drawing."""
+    """What an experiment found: `rows` go to metrics.json, `data` only to its drawing.
+
+    A table of `tables` becomes NAME.csv; the terminal shows the tables where there are some, and the rows otherwise.
+    """
 
     rows: list[Row]
     data: Any = None
+    tables: dict[str, list[Row]] = field(default_factory=dict)
+
+
+class NoRunsError(NfdrlError):
+    """An experiment that only draws runs found none."""
 
 
 class Progress:
@@ -101,43 +110,55 @@ class Experiment:
     """One figure of the paper: how its numbers are computed and how they are drawn.
 
     `compute(seed, smoke, progress)` must depend on its arguments alone; `smoke` asks for the smallest run that goes
-    through the same code.
+    through the same code. One that `reads_runs` takes a folder of them as well, or None.
     """
 
     name: str
     title: str
     shows: str
-    compute: Callable[[int, bool, Progress], Result]
+    compute: Callable[..., Result]
     draw: Callable[[Result], Figure]
+    reads_runs: bool = False
 
 
 def run_experiment(
-    experiment: Experiment, seed: int, smoke: bool, out: Path | str, progress: Progress | None = None
+    experiment: Experiment,
+    seed: int,
+    smoke: bool,
+    out: Path | str,
+    progress: Progress | None = None,
+    runs: Path | None = None,
 ) -> dict[str, Any]:
-    """Compute and draw; write figure.png, figure.svg and metrics.json into `out`; return what metrics.json says.
+    """Compute and draw; write figure.png, figure.svg, metrics.json and tables; return what metrics.json says.
 
     Everything is written beside `out` first and moved in last, so that a run that fails leaves `out` as it was.
     """
+    if runs is not None and not experiment.reads_runs:
+        raise NfdrlError(f"experiment {experiment.name!r} reads no runs: leave --runs out")
+    extra = {"runs": runs} if experiment.reads_runs else {}
     folder = Path(out)
     with _staging(folder) as staged:
         begun = time.perf_counter()
         with progress or Progress() as bars:
-            result = experiment.compute(seed, smoke, bars)
+            result = experiment.compute(seed, smoke, bars, **extra)
         with matplotlib.rc_context(STYLE):
             figure = experiment.draw(result)
             figure.savefig(staged / "figure.png", dpi=DPI)
             figure.savefig(staged / "figure.svg", metadata={"Date": None})
-        metrics = {
+        metrics: dict[str, Any] = {
             "experiment": experiment.name,
             "seed": seed,
             "smoke": smoke,
             "version": version("nfdrl"),
             "seconds": round(time.perf_counter() - begun, 3),
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "command": _command(experiment.name, seed, smoke, folder),
+            "command": _command(experiment.name, seed, smoke, folder, runs),
             "hardware": hardware(),
             "rows": [plain_row(row) for row in result.rows],
         }
+        for name, table in result.tables.items():
+            write_table(staged / f"{name}.csv", table)
+            metrics.setdefault("tables", {})[name] = _plain(table)
         (staged / "metrics.json").write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", "utf-8")
     return metrics
 
@@ -167,6 +188,14 @@ class _staging:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows of the same keys as CSV; None is an empty cell."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(_plain(row) for row in rows)
+
+
 def plain_row(row: Mapping[str, Any]) -> Row:
     """A row with every key of ROW_KEYS and values that JSON knows; NaN and infinity become null.
 
@@ -189,9 +218,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _command(name: str, seed: int, smoke: bool, out: Path) -> str:
+def _command(name: str, seed: int, smoke: bool, out: Path, runs: Path | None) -> str:
     words = ["nfdrl", "paper", name, "--seed", str(seed), "--out", str(out), *(["--smoke"] if smoke else [])]
-    return shlex.join(words)
+    return shlex.join([*words, *([] if runs is None else ["--runs", str(runs)])])
 
 
 def _length(items: Iterable[Any]) -> int | None:

@@ -16,7 +16,7 @@ from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.losses.categorical import project
 from nfdrl.paper.base import Experiment, Progress, Result
 from nfdrl.paper.fitting import fit_flow, row_of
-from nfdrl.paper.style import COLORS, GREY, draw_law, figure, legend_below
+from nfdrl.style import COLORS, GREY, draw_law, figure, legend_below
 
 RETURN = 1.5  # fig:projection
 LAST_ATOM = 5

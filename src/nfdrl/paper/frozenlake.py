@@ -19,7 +19,7 @@ from nfdrl.evaluation.truth import ReturnTruth, exact_returns
 from nfdrl.laws.base import Law
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.paper.base import Experiment, Progress, Result
-from nfdrl.paper.style import GREEN, GREY, INK, LIGHT, SKY, color_of
+from nfdrl.style import GREEN, GREY, INK, LIGHT, SKY, color_of
 from nfdrl.training.policy_evaluation import Evaluation, evaluate_policy
 
 DISCOUNT = 0.95

@@ -8,8 +8,8 @@ from nfdrl.envs.toy import mdp1
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.losses.cramer import Comparison, Distance
 from nfdrl.paper.base import Experiment, Progress, Result
-from nfdrl.paper.style import draw_law, draw_truth, figure, legend_below
 from nfdrl.paper.toy import Learned, learn_pair
+from nfdrl.style import draw_law, draw_truth, figure, legend_below
 from nfdrl.training.policy_evaluation import Evaluation
 
 SETTINGS = Evaluation(updates=3_000, batch_size=32, learning_rate=2e-2)

@@ -9,8 +9,8 @@ from nfdrl.envs.toy import mdp2
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.losses.cramer import Comparison
 from nfdrl.paper.base import Experiment, Progress, Result
-from nfdrl.paper.style import color_of, draw_law, draw_truth, figure, legend_below
 from nfdrl.paper.toy import Learned, learn_pair, valley
+from nfdrl.style import color_of, draw_law, draw_truth, figure, legend_below
 from nfdrl.training.policy_evaluation import Evaluation
 
 SETTINGS = Evaluation(updates=8_000, batch_size=64, learning_rate=2e-2)

@@ -23,7 +23,7 @@ from nfdrl.losses.cramer import Comparison
 from nfdrl.networks import table
 from nfdrl.numerics.atoms import midpoints
 from nfdrl.paper.base import Experiment, Progress, Result, Row
-from nfdrl.paper.style import View, color_of, draw_law, draw_truth, figure, label_of, legend_below
+from nfdrl.style import View, color_of, draw_law, draw_truth, figure, label_of, legend_below
 from nfdrl.training.policy_evaluation import Evaluation, embedded_table, evaluate_policy
 
 Floats = NDArray[np.float64]

@@ -12,7 +12,7 @@ from nfdrl.laws.base import Method
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.paper.base import Experiment, Progress, Result
-from nfdrl.paper.style import BLUE, GREY, INK, ORANGE, SKY, figure
+from nfdrl.style import BLUE, GREY, INK, ORANGE, SKY, figure
 
 # Minimal action sets of the Atari-5 games and Pong in the Arcade Learning Environment.
 ACTIONS = {"Pong": 6, "NameThisGame": 6, "Q*bert": 6, "Phoenix": 8, "BattleZone": 18, "DoubleDunk": 18}

@@ -12,8 +12,8 @@ from nfdrl.losses.cramer import Comparison, compare
 from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.normal import normal_cdf
 from nfdrl.paper.base import Experiment, Progress, Result
-from nfdrl.paper.style import BLUE, ORANGE, figure, legend_below
 from nfdrl.paper.toy import Learned, learn_pair
+from nfdrl.style import BLUE, ORANGE, figure, legend_below
 from nfdrl.training.policy_evaluation import Evaluation
 
 MEASURED = 500  # paper, table of hyper-parameters: n_samples

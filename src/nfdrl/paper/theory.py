@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from nfdrl.paper import claims
 from nfdrl.paper.base import Experiment, Progress, Result
-from nfdrl.paper.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, figure
+from nfdrl.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, figure
 
 RANDOM_ROWS = 20_000
 REPLICATES = 200_000

@@ -1,0 +1,151 @@
+"""Learning curves of runs on Pong (fig:Pong_return), with how far each got beside the paper's 10M steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nfdrl.errors import NfdrlError
+from nfdrl.paper.base import Experiment, NoRunsError, Progress, Result, Row
+from nfdrl.paper.runs import Run, find_runs
+from nfdrl.style import GREY, LIGHT, color_of, figure, label_of, legend_below, line_of
+
+PONG = "ALE/Pong-v5"
+RUNS = Path("results/pong")
+PAPER_STEPS = 10_000_000  # tab:hyperparameters, total_timesteps
+WORST, BEST = -21, 21  # points of a game that is lost and won outright
+TRAIN = f"nfdrl train --env {PONG} --method nfdrl-s --preset paper-atari --out {RUNS}/nfdrl-s-0"
+CLAIM = (
+    "The paper: “eventually achieves high performance, its learning curve remains highly unstable”, without numbers."
+)
+
+
+def compute(seed: int, smoke: bool, progress: Progress, runs: Path | None = None) -> Result:  # noqa: ARG001
+    """Read the runs: on Pong where there are any, otherwise on the one environment that they have."""
+    if runs is None and not RUNS.is_dir():
+        raise NoRunsError(f"no runs in {str(RUNS)!r}: name a folder with --runs, or first `{TRAIN}`")
+    found = _of_one_env(find_runs(RUNS if runs is None else runs))
+    rows = [_row(run) for run in found]
+    shown = ("method", "seed", "steps", "frames", "of_paper", "best", "last", "fall", "evaluation")
+    return Result(rows, found, {"runs": [{name: row[name] for name in shown} for row in rows]})
+
+
+def _of_one_env(runs: list[Run]) -> list[Run]:
+    names = sorted({run.game for run in runs})
+    if PONG not in names and len(names) > 1:
+        raise NfdrlError(f"no run on {PONG}, and others on {', '.join(names)}: name a folder with one environment")
+    chosen = PONG if PONG in names else names[0]
+    return [run for run in runs if run.game == chosen]
+
+
+def _row(run: Run) -> Row:
+    """`fall` is the largest drop of the return below a peak before it: how unstable the curve is."""
+    returns = [line["episode_return"] for line in run.curve if not math.isnan(line["episode_return"])]
+    evaluated = run.evaluation or {}
+    return {
+        "method": run.method,
+        "env": run.env,
+        "seed": run.seed,
+        "steps": run.step,
+        "frames": run.frames,
+        "of_paper": _share(run.step) if run.game == PONG else None,
+        "best": round(max(returns), 3) if returns else None,
+        "last": round(returns[-1], 3) if returns else None,
+        "fall": round(largest_fall(returns), 3) if returns else None,
+        "evaluation": evaluated.get("mean"),
+        "evaluation_std": evaluated.get("std"),
+        "episodes": len(evaluated.get("returns", ())),
+        "resumed": run.resumed,
+        "folder": run.folder.name,
+    }
+
+
+def largest_fall(values: Sequence[float]) -> float:
+    """The largest drop from a value to a later one.
+
+    >>> largest_fall([0.0, 3.0, 1.0, 2.0])
+    2.0
+    """
+    array = np.asarray(values)
+    return float((np.maximum.accumulate(array) - array).max())
+
+
+def draw(result: Result) -> Figure:
+    """Return against steps, frames above; the title says how much of the paper's training this is."""
+    runs: list[Run] = result.data
+    made, axes = figure(9.0, 4.6)
+    ax = axes[0, 0]
+    pong = runs[0].game == PONG
+    if pong:
+        for level, name, gap in ((WORST, "every point lost", -11), (BEST, "every point won", 3)):
+            ax.axhline(level, color=LIGHT, linewidth=1, zorder=0)
+            ax.annotate(name, (1, level), (-2, gap), xycoords=("axes fraction", "data"), textcoords="offset points",
+                        ha="right", fontsize=8.5, color=GREY)  # fmt: skip
+        ax.set_ylim(WORST - 3, BEST + 3)
+    for run in runs:
+        _draw_run(ax, run, several=len(runs) > 1)
+    ax.set(xlabel="agent steps", ylabel="return of an episode, mean of the last 100")
+    ax.set_xlim(0, max(run.step for run in runs) * 1.02)
+    ax.xaxis.set_major_formatter(lambda value, _: _count(value))
+    if runs[0].frame_skip > 1:
+        _draw_frames(ax, runs[0].frame_skip)
+    longest = max(run.step for run in runs)
+    told = f"{runs[0].game}: {longest:,} agent steps"
+    if pong:
+        told += f", {_share(longest)} of the paper's {PAPER_STEPS:,}"
+        ax.set_title(CLAIM, fontsize=8.5, color=GREY)
+    made.suptitle(told, x=0.01, ha="left", fontsize=11.5)
+    legend_below(made, ax, 2)
+    return made
+
+
+def _share(steps: int) -> str:
+    return f"{100 * steps / PAPER_STEPS:.2g} %"
+
+
+def _draw_run(ax: Axes, run: Run, several: bool) -> None:
+    steps = np.array([line["step"] for line in run.curve])
+    returns = np.array([line["episode_return"] for line in run.curve])
+    name = f"{label_of(run.method)}, seed {run.seed}" if several else label_of(run.method)
+    color = color_of(run.method)
+    ax.plot(steps, returns, line_of(run.method), color=color, linewidth=1.6, label=name)
+    for at in run.resumed:
+        ax.axvline(at, color=GREY, linestyle=":", linewidth=1.2, label="stopped and resumed")
+    if run.evaluation is not None:
+        mean, std = float(run.evaluation["mean"]), float(run.evaluation.get("std") or 0.0)
+        count = len(run.evaluation.get("returns", ())) or run.evaluation.get("episodes")
+        ax.errorbar([run.step], [mean], [std], fmt="D", color=color, markersize=6, capsize=3, clip_on=False, zorder=5,
+                    label=f"greedy, {count} episodes: {mean:.3g} ± {std:.2g}")  # fmt: skip
+
+
+def _draw_frames(ax: Axes, skip: int) -> None:
+    top = ax.secondary_xaxis("top", functions=(partial(np.multiply, skip), partial(np.multiply, 1 / skip)))
+    top.set_xlabel("frames of the game")
+    top.xaxis.set_major_formatter(lambda value, _: _count(value))
+
+
+def _count(value: float) -> str:
+    """
+    >>> _count(0), _count(50_000), _count(2_500_000)
+    ('0', '50k', '2.5M')
+    """
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+EXPERIMENT = Experiment(
+    name="pong",
+    title="Learning curves on Pong",
+    shows="the return of our own runs against steps and frames, beside the paper's 10M steps",
+    compute=compute,
+    draw=draw,
+    reads_runs=True,
+)
