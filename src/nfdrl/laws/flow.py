@@ -164,9 +164,8 @@ class FlowLaw(PushforwardLaw):
     def mean(self) -> Tensor:
         """G(2 Σ wᵢ Φ(−μᵢ/√(1+σᵢ²)) − 1), moved to the center; 2Φ(a) − 1 = erf(a/√2)."""
         weights, locations, scales, bound = self._read()
-        spread = torch.addcmul(_two(scales.dtype, scales.device), scales, scales, value=2)
-        below = torch.erf(locations * spread.rsqrt())
-        mean = (weights * below).sum(-1) * -bound
+        probits = -locations * torch.addcmul(_two(scales.dtype, scales.device), scales, scales, value=2).rsqrt()
+        mean = bound * (weights * torch.erf(probits)).sum(-1)
         return mean if self._center is None else self._center + mean
 
     def variance(self) -> Tensor:
