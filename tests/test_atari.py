@@ -98,6 +98,7 @@ def test_evaluation_plays_the_same_game_in_colour() -> None:
         seen, ended = step.reached, terminated or truncated
         assert (reward, terminated) == (step.reward[0], bool(step.terminated[0]))
     assert np.array_equal(seen[0], shown)
+    assert game.get_action_meanings() == ["NOOP", "FIRE", "RIGHT", "LEFT"]
     picture = game.render()
     assert picture.shape == (210, 160, 3)
     # the brightest red of the wall is no gray: it is a picture in colour

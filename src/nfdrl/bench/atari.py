@@ -181,7 +181,8 @@ def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
     if find_spec("ale_py") is None or find_spec("cv2") is None:
         raise NfdrlError('ale-py and opencv are needed: pip install "nfdrl[atari,peers]"')
     rounds, stretch = (SMOKE_ROUNDS, SMOKE_STRETCH) if smoke else (ROUNDS, STRETCH)
-    contestants = CONTESTANTS if len(_cores_here()) > 1 else CONTESTANTS[:-1]
+    alone = smoke or len(_cores_here()) == 1  # threads that wait for each other's turn on a busy core take seconds
+    contestants = CONTESTANTS[:-1] if alone else CONTESTANTS
     seconds = measure(contestants, seed, rounds, stretch, WARM_UP + stretch)
     with cores(1):
         floor = measure_floor(seed, rounds, SMOKE_UPDATES if smoke else UPDATES)
