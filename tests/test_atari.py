@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ale_py
 import gymnasium
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from nfdrl.frames import FrameStorage
 from nfdrl.replay import ArrayStorage, Replay
 from nfdrl.training.config import TrainConfig
 
+gymnasium.register_envs(ale_py)
 PROTOCOL = AtariProtocol()
 
 
@@ -98,6 +100,7 @@ def test_evaluation_plays_the_same_game_in_colour() -> None:
         seen, ended = step.reached, terminated or truncated
         assert (reward, terminated) == (step.reward[0], bool(step.terminated[0]))
     assert np.array_equal(seen[0], shown)
+    assert game.get_action_meanings() == ["NOOP", "FIRE", "RIGHT", "LEFT"]
     picture = game.render()
     assert picture.shape == (210, 160, 3)
     # the brightest red of the wall is no gray: it is a picture in colour
@@ -150,6 +153,16 @@ def test_a_missing_package_names_the_extra(name: str, extra: str, monkeypatch: p
     monkeypatch.delitem(gymnasium.registry, name, raising=False)
     with pytest.raises(NfdrlError, match=rf'pip install "nfdrl\[{extra}\]"'):
         source_of(name)
+
+
+def test_stacks_of_given_environments_are_known() -> None:
+    vector = gymnasium.make_vec("ALE/Pong-v5", num_envs=2)
+    plain = gymnasium.make("ALE/Pong-v5", obs_type="grayscale")
+    wrapped = gymnasium.wrappers.TimeLimit(gymnasium.wrappers.FrameStackObservation(plain, 4), 100)
+    assert [source_of(env).stacked for env in (vector, plain, wrapped)] == [True, False, True]
+    config = TrainConfig(learning_starts=16, buffer_size=400, batch_size=4, train_every=8)
+    agent = Agent("dqn", vector, config=config, device="cpu").learn(30, progress=False)
+    assert isinstance(agent._trainer.replay.storage, FrameStorage)  # type: ignore[union-attr]
 
 
 def test_an_agent_learns_saves_and_comes_back(tmp_path: Path) -> None:

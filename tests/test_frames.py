@@ -48,12 +48,15 @@ class Screen:
         return np.moveaxis(self.stack, 0, -1) if self.last else self.stack
 
 
-def make(length: int, envs: int, n_step: int, last: bool, folder: Path | None = None) -> list[Replay]:
+def make(
+    length: int, envs: int, n_step: int, last: bool, folder: Path | None = None, compressed: bool = False
+) -> list[Replay]:
     """A replay of single frames and its oracle, which keeps every stack."""
     shape = (SIDE, SIDE, STACK) if last else (STACK, SIDE, SIDE)
     space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
     settings: dict[str, Any] = {"num_envs": envs, "discount": 0.9, "n_step": n_step}
-    storages = FrameStorage(length * envs, envs, space, folder), ArrayStorage(length * envs, space)
+    frames = FrameStorage(length * envs, envs, space, folder, compressed=compressed)
+    storages = frames, ArrayStorage(length * envs, space)
     return [
         Replay(length * envs, space, rng=np.random.default_rng(0), storage=storage, **settings) for storage in storages
     ]
@@ -108,15 +111,24 @@ EVENTS = st.sampled_from([GOES_ON] * 6 + [TERMINATES, IS_CUT, LOSES_LIFE])
     padding=st.sampled_from(["zeros", "copies", "others", "chaos"]),
     last=st.booleans(),
     skip_mode=st.booleans(),
+    compressed=st.booleans(),
     seed=st.integers(0, 10_000),
     data=st.data(),
 )
 def test_every_transition_is_that_of_a_replay_of_whole_stacks(
-    envs: int, n_step: int, length: int, padding: str, last: bool, skip_mode: bool, seed: int, data: st.DataObject
+    envs: int,
+    n_step: int,
+    length: int,
+    padding: str,
+    last: bool,
+    skip_mode: bool,
+    compressed: bool,
+    seed: int,
+    data: st.DataObject,
 ) -> None:
     row = st.one_of(*[st.lists(EVENTS, min_size=envs, max_size=envs)] * 9, st.just([ALL_START] * envs))
     events = data.draw(st.lists(row, min_size=1, max_size=70))
-    frames, oracle = replays = make(length, envs, n_step, last)
+    frames, oracle = replays = make(length, envs, n_step, last, compressed=compressed)
     play(replays, [Screen(seed + e, padding, last) for e in range(envs)], events, skip_mode)
     rows = np.flatnonzero(frames.live)
     ours, theirs = frames.transitions_at(rows), oracle.transitions_at(rows)

@@ -15,14 +15,39 @@ from hypothesis import strategies as st
 from nfdrl import journal
 from nfdrl.envs.stepping import Step
 from nfdrl.errors import NfdrlError
+from nfdrl.frames import FrameStorage
 from nfdrl.journal import Journal, Snapshot, remove_unused, restore
 from nfdrl.replay import Replay
 
 SPACE = Box(0, 255, (2, 3), np.uint8)
+STACKS = Box(0, 255, (3, 4, 4), np.uint8)
 
 
 def empty(length: int, envs: int) -> Replay:
     return Replay(length * envs, SPACE, num_envs=envs, n_step=2, rng=np.random.default_rng(0))
+
+
+def empty_of_frames(length: int, envs: int) -> Replay:
+    storage = FrameStorage(length * envs, envs, STACKS)
+    return Replay(length * envs, STACKS, num_envs=envs, n_step=2, rng=np.random.default_rng(0), storage=storage)
+
+
+def play_frames(replay: Replay, stacks: np.ndarray, steps: int, rng: np.random.Generator) -> np.ndarray:
+    """Steps of stacks that move on by a frame and begin with blank ones; the stacks to go on from."""
+    envs = len(stacks)
+    for _ in range(steps):
+        ended = rng.random(envs) < 0.1
+        reached = np.concatenate([stacks[:, 1:], rng.integers(1, 255, (envs, 1, 4, 4), np.uint8)], 1)
+        stacks = np.where(ended[:, None, None, None], first_stacks(envs, rng), reached)
+        nothing = np.zeros(envs, np.bool_)
+        replay.add(rng.integers(0, 4, envs), Step(rng.normal(size=envs), ended, nothing, reached, stacks, ended))
+    return stacks
+
+
+def first_stacks(envs: int, rng: np.random.Generator) -> np.ndarray:
+    stacks = np.zeros((envs, 3, 4, 4), np.uint8)
+    stacks[:, -1] = rng.integers(1, 255, (envs, 4, 4), np.uint8)
+    return stacks
 
 
 def play(replay: Replay, steps: int, rng: np.random.Generator) -> None:
@@ -89,6 +114,36 @@ def test_a_replay_comes_back_from_its_segments(
         restored = empty(length, envs)
         restore(restored, Path(folder), log.append(replay))
         assert_same(replay, restored)
+
+
+@settings(max_examples=60)
+@given(
+    length=st.integers(7, 30),
+    envs=st.integers(1, 3),
+    stretches=st.lists(st.integers(0, 40), min_size=1, max_size=6),
+    seed=st.integers(0, 2**20),
+)
+def test_a_replay_of_frames_comes_back_from_its_segments(
+    length: int, envs: int, stretches: list[int], seed: int
+) -> None:
+    rng, replay = np.random.default_rng(seed), empty_of_frames(length, envs)
+    with TemporaryDirectory() as folder:
+        log = Journal(Path(folder))
+        for steps in stretches:
+            stacks = first_stacks(envs, rng)
+            replay.start(stacks)
+            play_frames(replay, stacks, steps, rng)
+            restored = empty_of_frames(length, envs)
+            restore(restored, Path(folder), log.append(replay))
+            for either in (replay, restored):  # both begin new episodes, and go on together
+                start_rng = np.random.default_rng(seed)
+                stacks = first_stacks(envs, start_rng)
+                either.start(stacks)
+                play_frames(either, stacks, 3, start_rng)
+            assert (replay.live == restored.live).all()
+            rows = np.flatnonzero(replay.live)
+            for ours, theirs in zip(batch(replay, rows), batch(restored, rows), strict=True):
+                assert torch.equal(ours, theirs)
 
 
 def test_only_what_is_new_is_written(tmp_path: Path) -> None:

@@ -122,6 +122,11 @@ def test_vector_environments_go_on_bit_for_bit(mode: AutoresetMode, env: str, tm
     assert_same(*resumed_and_undisturbed(make, "iqn", SMALL, tmp_path, (130, 200)))
 
 
+def test_atari_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    config = replace(SMALL, num_envs=2, n_step=2, train_every=24, batch_size=4, torso=TorsoSizes(image=(8,)))
+    assert_same(*resumed_and_undisturbed(lambda: "ALE/Breakout-v5", "nfdrl-s", config, tmp_path, (200,)))
+
+
 def test_an_agent_saved_with_its_replay_learns_on_as_if_it_had_not_been_saved(tmp_path: Path) -> None:
     agent = Agent("nfdrl-s", "CartPole-v1", config=SMALL).learn(150, progress=False)
     agent.save(tmp_path / "agent", replay=True)

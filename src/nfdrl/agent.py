@@ -150,20 +150,27 @@ class Agent:
         config, space = self.config, self.observation_space
         folder = Path(config.replay_on_disk) if config.replay_on_disk else None
         if self.frames:
-            return FrameStorage(config.buffer_size, num_envs, space, folder)
+            compressed = config.frame_replay == "compressed"
+            if compressed and folder is not None:
+                raise NfdrlError("a replay is compressed or on disk, not both: set one of frame_replay, replay_on_disk")
+            return FrameStorage(config.buffer_size, num_envs, space, folder, compressed=compressed)
         return ArrayStorage(config.buffer_size // num_envs * num_envs, space, folder)
 
     @property
     def frames(self) -> bool:
         """Whether the replay keeps the frames of stacked images instead of the stacks."""
         choice, space = self.config.frame_replay, self.observation_space
-        if choice == "on" and not (isinstance(space, gymnasium.spaces.Box) and is_image(space)):
+        asked = choice in ("on", "compressed")
+        if asked and not (isinstance(space, gymnasium.spaces.Box) and is_image(space)):
             raise NfdrlError(f"frame_replay is for stacked images, observations are {space}")
-        return choice == "on" or (choice == "auto" and self._source().stacked)
+        return asked or (choice == "auto" and self._source().stacked)
 
     def check_memory(self) -> None:
         """Refuse a replay that this machine cannot hold."""
-        check_memory(self.config.buffer_size, COLUMN_BYTES if self.config.replay_on_disk else self.row_bytes)
+        row = COLUMN_BYTES if self.config.replay_on_disk else self.row_bytes
+        if self.config.frame_replay == "compressed":
+            row = COLUMN_BYTES + row // 4  # games that were tried take a thirtieth to a fifth
+        check_memory(self.config.buffer_size, row)
 
     @property
     def row_bytes(self) -> int:

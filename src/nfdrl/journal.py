@@ -177,6 +177,8 @@ def restore(replay: Replay, folder: Path, snapshot: Snapshot) -> None:
     replay.cursor[:] = replay.position % replay.length
     replay.filled = min(replay.length, int(replay.position.max()) + 1)
     replay.transitions, replay.open = snapshot.transitions, False
+    for ahead in range(replay.storage.depth + 1):  # rows that live on in a segment, and whose observations are lost
+        replay.live[replay.first_row + (replay.cursor + ahead) % replay.length] = False
 
 
 def _open(folder: Path, segment: Segment, dtype: np.dtype[Any]) -> Array:

@@ -26,6 +26,7 @@ from nfdrl.errors import NfdrlError
 from nfdrl.laws import find_method
 from nfdrl.learner import Learner
 from nfdrl.replay import Batch
+from nfdrl.training.config import FrameReplay, TrainConfig
 
 GAME = "ALE/Pong-v5"
 GAMES, BATCH, TRAIN_EVERY, BUFFER = 4, 32, 4, 10_000
@@ -38,7 +39,7 @@ ROUNDS, STRETCH, UPDATES = 9, 120, 10
 SMOKE_ROUNDS, SMOKE_STRETCH, SMOKE_UPDATES = 1, 8, 1
 
 SB3_DQN, SB3_QRDQN = "Stable-Baselines3 DQN", "sb3-contrib QR-DQN"
-OURS, OURS_TWO = "ours nfdrl-s", "ours nfdrl-s, two cores"
+OURS, OURS_PACKED, OURS_TWO = "ours nfdrl-s", "ours nfdrl-s, compressed replay", "ours nfdrl-s, two cores"
 
 
 @contextmanager
@@ -73,10 +74,9 @@ def on_cores(count: int, make: Callable[[int], Run]) -> Callable[[int], Run]:
     return made
 
 
-def our_agent(name: str, seed: int) -> Any:
+def our_agent(name: str, seed: int, frame_replay: FrameReplay = "auto") -> Any:
     """An agent with the settings that all contestants share."""
     from nfdrl.agent import Agent
-    from nfdrl.training.config import TrainConfig
 
     config = TrainConfig(
         batch_size=BATCH,
@@ -93,15 +93,16 @@ def our_agent(name: str, seed: int) -> Any:
         num_envs=GAMES,
         return_range="method",
         report_every=REPORT_EVERY,
+        frame_replay=frame_replay,
     )
     settings: Any = find_method(name)
     method = replace(settings, samples=SAMPLES) if name.startswith("nfdrl") else settings
     return Agent(method, GAME, seed=seed, config=config, device="cpu")
 
 
-def _ours(name: str) -> Callable[[int], Run]:
+def _ours(name: str, frame_replay: FrameReplay = "auto") -> Callable[[int], Run]:
     def make(seed: int) -> Run:
-        return steps_of(our_agent(name, seed))
+        return steps_of(our_agent(name, seed, frame_replay))
 
     return make
 
@@ -169,6 +170,7 @@ CONTESTANTS = (
     Contestant("ours dqn", on_cores(1, _ours("dqn")), SB3_DQN),
     Contestant("ours c51", on_cores(1, _ours("c51")), SB3_DQN),
     Contestant(OURS, on_cores(1, _ours("nfdrl-s")), SB3_DQN),
+    Contestant(OURS_PACKED, on_cores(1, _ours("nfdrl-s", "compressed")), OURS),
     Contestant(OURS_TWO, on_cores(2, _ours("nfdrl-s")), OURS),
 )
 
@@ -179,7 +181,8 @@ def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
     if find_spec("ale_py") is None or find_spec("cv2") is None:
         raise NfdrlError('ale-py and opencv are needed: pip install "nfdrl[atari,peers]"')
     rounds, stretch = (SMOKE_ROUNDS, SMOKE_STRETCH) if smoke else (ROUNDS, STRETCH)
-    contestants = CONTESTANTS if len(_cores_here()) > 1 else CONTESTANTS[:-1]
+    alone = smoke or len(_cores_here()) == 1  # threads that wait for each other's turn on a busy core take seconds
+    contestants = CONTESTANTS[:-1] if alone else CONTESTANTS
     seconds = measure(contestants, seed, rounds, stretch, WARM_UP + stretch)
     with cores(1):
         floor = measure_floor(seed, rounds, SMOKE_UPDATES if smoke else UPDATES)

@@ -1,14 +1,16 @@
 """A million Atari transitions, allocated and filled for real: memory, and how fast they are sampled.
 
-Frames are random, so nothing compresses or is shared by chance. Each form is filled through the same calls as in
-training, with episodes that end, and sampled in batches; the replay that keeps every stack stands beside them with
-the bytes of its rows, because as a whole it would not fit most machines.
+Each form is filled through the same calls as in training, with episodes that end, and sampled in batches. Frames are
+random, so that nothing is shared by chance, and for the compressed form real ones, of Pong and of Qbert. The replay
+that keeps every stack stands beside them with the bytes of its rows: as a whole it would not fit most machines.
 """
 
 from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nfdrl.bench.report import Row, print_table, write_metrics
+from nfdrl.envs.atari import AtariProtocol, AtariStream
 from nfdrl.envs.stepping import Step
 from nfdrl.frames import FrameStorage
 from nfdrl.replay import ArrayStorage, Replay
@@ -26,7 +29,8 @@ Array = NDArray[Any]
 SPACE = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
 CAPACITY, SMOKE_CAPACITY = 1_000_000, 2_000
 ENVS, BATCH, EPISODE = 4, 32, 1_000
-FRAMES = 509  # different ones in a circle; a prime, so that episodes begin anywhere in it
+RANDOM_FRAMES, GAME_FRAMES = 509, 4_001  # different ones in a circle; primes, so that episodes begin anywhere in it
+GAMES = ("pong", "qbert")  # of seven games that were tried, the ones that compress best and worst
 ROUNDS, BATCHES = 9, 200
 SMOKE_ROUNDS, SMOKE_BATCHES = 2, 5
 
@@ -36,50 +40,53 @@ def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
     capacity = SMOKE_CAPACITY if smoke else CAPACITY
     rounds, batches = (SMOKE_ROUNDS, SMOKE_BATCHES) if smoke else (ROUNDS, BATCHES)
     naive = _bytes(Replay(100, SPACE, rng=np.random.default_rng(seed), storage=ArrayStorage(100, SPACE))) / 100
-    rows: list[Row] = [
-        {
-            "what": "every stack",
-            "size": capacity,
-            "batch": BATCH,
-            "seconds": None,
-            "bytes": round(naive * capacity),
-            "ratio": 1.0,
-            "note": f"{naive:,.0f} bytes a transition; not filled",
-        }
+    random = np.random.default_rng(seed).integers(1, 256, (RANDOM_FRAMES, *SPACE.shape[1:]), np.uint8)
+    forms: list[tuple[str, Callable[[], FrameStorage], Array]] = [
+        ("single frames", lambda: FrameStorage(capacity, ENVS, SPACE), random),
+        ("single frames on disk", lambda: FrameStorage(capacity, ENVS, SPACE, out / "replay"), random),
     ]
+    if find_spec("ale_py"):
+        packed = lambda: FrameStorage(capacity, ENVS, SPACE, compressed=True)  # noqa: E731
+        forms += [(f"{game}, compressed", packed, game_frames(game, seed, smoke)) for game in GAMES]
+    note = f"{naive:,.0f} bytes a transition; not filled"
+    rows = [_row("every stack", capacity, None, naive, naive, note)]
     summary: dict[str, Any] = {"bytes_per_transition": {"every stack": naive}}
-    for what, folder in (("single frames", None), ("single frames on disk", out / "replay")):
-        measured = measure(capacity, seed, rounds, batches, folder)
-        each = measured["bytes"] / capacity
-        rate = BATCH / measured["seconds"]
-        rows.append(
-            {
-                "what": what,
-                "size": capacity,
-                "batch": BATCH,
-                "seconds": measured["seconds"],
-                "bytes": round(measured["bytes"]),
-                "ratio": naive / each,
-                "note": f"{each:,.0f} bytes a transition; {rate:,.0f} sampled/s; "
-                f"RSS {measured['rss'] / 1e9:.2f} GB, {measured['anonymous'] / 1e9:.2f} without files",
-            }
-        )
+    for what, make, frames in forms:
+        measured = measure(capacity, make, frames, seed, rounds, batches)
+        each, rate = measured["bytes"] / capacity, BATCH / measured["seconds"]
+        note = f"{each:,.0f} bytes a transition; {rate:,.0f} sampled/s; RSS {measured['rss'] / 1e9:.2f} GB"
+        if what.endswith("disk"):
+            note += f", {measured['anonymous'] / 1e9:.2f} without files"
+        rows.append(_row(what, capacity, measured["seconds"], each, naive, note))
         summary["bytes_per_transition"][what] = each
         summary[what] = measured | {"transitions_per_second": rate}
-    if (out / "replay").exists():
-        (out / "replay").rmdir()
+    (out / "replay").rmdir()
     print_table("Replay of Atari transitions: time of a batch", rows)
     command = "nfdrl bench replay" + (" --smoke" if smoke else "")
     path = write_metrics(out, bench="replay", seed=seed, threads=1, command=command, rows=rows, summary=summary)
     print(f"written: {path}")
 
 
-def measure(capacity: int, seed: int, rounds: int, batches: int, folder: Path | None) -> dict[str, float]:
+def game_frames(game: str, seed: int, smoke: bool) -> Array:
+    """Frames of a game that is played at random."""
+    stream = AtariStream(game, AtariProtocol(), ENVS)
+    stream.reset(seed=seed)
+    rng = np.random.default_rng(seed)
+    count = ENVS * 10 if smoke else GAME_FRAMES
+    seen: list[Array] = []
+    while len(seen) < count:
+        seen += list(stream.step(rng.integers(int(stream.action_space.n), size=ENVS)).observation[:, -1])
+    stream.close()
+    return np.stack(seen[:count])
+
+
+def measure(
+    capacity: int, make: Callable[[], FrameStorage], frames: Array, seed: int, rounds: int, batches: int
+) -> dict[str, float]:
     """Fill a replay, then sample it."""
-    storage = FrameStorage(capacity, ENVS, SPACE, folder)
-    replay = Replay(capacity, SPACE, num_envs=ENVS, rng=np.random.default_rng(seed), storage=storage)
+    replay = Replay(capacity, SPACE, num_envs=ENVS, rng=np.random.default_rng(seed), storage=make())
     started = time.perf_counter()
-    fill(replay, seed)
+    fill(replay, frames)
     filling = time.perf_counter() - started
     seconds = []
     for _ in range(rounds):
@@ -88,22 +95,21 @@ def measure(capacity: int, seed: int, rounds: int, batches: int, folder: Path | 
             replay.sample(BATCH)
         seconds.append((time.perf_counter() - started) / batches)
     found = {"seconds": median(seconds), "bytes": float(_bytes(replay)), "seconds_to_fill": filling} | resident()
-    del replay, storage
+    del replay
     gc.collect()
     return found
 
 
-def fill(replay: Replay, seed: int) -> None:
+def fill(replay: Replay, frames: Array) -> None:
     """Transitions until every row is in use; stacks begin with blank frames, as ALE's do."""
-    frames = np.random.default_rng(seed).integers(1, 256, (FRAMES, *SPACE.shape[1:]), np.uint8)
     stacks = np.zeros((ENVS, *SPACE.shape), np.uint8)
     nothing, action, reward = np.zeros(ENVS, np.bool_), np.zeros(ENVS, np.int64), np.ones(ENVS)
     stacks[:, -1] = frames[:ENVS]
     replay.start(stacks)
-    for time_ in range(1, replay.length + 1):
-        stacks[:, :-1] = stacks[:, 1:]
-        stacks[:, -1] = frames[(time_ + np.arange(ENVS)) % FRAMES]
-        if time_ % EPISODE:
+    for moment in range(1, replay.length + 1):
+        stacks[:, :-1] = stacks[:, 1:].copy()
+        stacks[:, -1] = frames[(moment * ENVS + np.arange(ENVS)) % len(frames)]
+        if moment % EPISODE:
             replay.add(action, Step(reward, nothing, nothing, stacks, stacks, nothing))
         else:
             fresh = np.zeros_like(stacks)
@@ -113,15 +119,13 @@ def fill(replay: Replay, seed: int) -> None:
 
 
 def resident() -> dict[str, float]:
-    """Memory of this process in bytes, and the part that is not a file's; nothing where the system does not say."""
+    """Memory of this process in bytes, and the part that is not a file's; zeros where the system does not say."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:
-        return {"rss": float("nan"), "anonymous": float("nan")}
-    found = {
-        name: float(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines) if "kB" in rest
-    }
-    return {"rss": found["VmRSS"], "anonymous": found["RssAnon"]}
+        return {"rss": 0.0, "anonymous": 0.0}
+    sizes = {line.split(":")[0]: 1024.0 * int(line.split()[1]) for line in lines if line.endswith("kB")}
+    return {"rss": sizes["VmRSS"], "anonymous": sizes["RssAnon"]}
 
 
 def _bytes(replay: Replay) -> int:
@@ -130,3 +134,15 @@ def _bytes(replay: Replay) -> int:
     columns = (replay.action, replay.reward, replay.kept, replay.ended, replay.live)
     observations = storage.array.nbytes if isinstance(storage, ArrayStorage) else storage.nbytes
     return int(observations) + sum(column.nbytes for column in columns)
+
+
+def _row(what: str, capacity: int, seconds: float | None, each: float, naive: float, note: str) -> Row:
+    return {
+        "what": what,
+        "size": capacity,
+        "batch": BATCH,
+        "seconds": seconds,
+        "bytes": round(each * capacity),
+        "ratio": naive / each,
+        "note": note,
+    }

@@ -149,7 +149,7 @@ class AtariGame(gymnasium.Env[Any, Any]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
 
     def __init__(self, game: str, protocol: AtariProtocol, render_mode: str | None = None) -> None:
-        self.render_mode = render_mode
+        self.render_mode, self.protocol = render_mode, protocol
         self._seen = native(game, protocol, 1, AutoresetMode.NEXT_STEP)
         self._shown = native(game, protocol, 1, AutoresetMode.NEXT_STEP, colour=True) if render_mode else None
         self._picture: Array | None = None
@@ -180,6 +180,10 @@ class AtariGame(gymnasium.Env[Any, Any]):
             self._picture = self._shown.step(actions)[0][0, -1]
         ended = bool(terminated[0]), bool(truncated[0])
         return observation[0], float(reward[0]), *ended, {"lives": int(info["lives"][0])}
+
+    def get_action_meanings(self) -> list[str]:
+        """What each action does, as Gymnasium's own Atari environments say it."""
+        return [action.name for action in self._seen.ale.get_action_set()]
 
     def render(self) -> Any:
         """The screen in colour; shape (210, 160, 3)."""

@@ -10,8 +10,8 @@ from nfdrl.learner import Optimisation
 from nfdrl.networks import TorsoSizes
 from nfdrl.training.schedules import DECAYS, Decay
 
-FrameReplay = Literal["auto", "on", "off"]
-FRAME_REPLAYS: tuple[FrameReplay, ...] = ("auto", "on", "off")
+FrameReplay = Literal["auto", "on", "off", "compressed"]
+FRAME_REPLAYS: tuple[FrameReplay, ...] = ("auto", "on", "off", "compressed")
 ReturnRange = Literal["observed", "method"]
 RETURN_RANGES: tuple[ReturnRange, ...] = ("observed", "method")
 COUNTS = ("batch_size", "buffer_size", "train_every", "n_step", "num_envs", "target_every", "report_every")
