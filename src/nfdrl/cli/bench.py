@@ -13,7 +13,7 @@ import tyro
 
 from nfdrl.errors import NfdrlError, unknown_name
 
-BENCHMARKS = ("losses", "train")
+BENCHMARKS = ("losses", "train", "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Bench:
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """What to measure: `losses` (time and memory of each form of the loss) or `train` (steps a second beside peers)."""
+    """What to measure: `losses` (time and memory of each form of the loss), `train` (steps a second beside peers) or
+    `checkpoint` (its cost at 100,000 Atari-shaped transitions)."""
 
     out: Path = Path("out/bench")
     """Folder of the files."""
