@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -44,6 +45,8 @@ MANIFEST, CONFIG, STATE, WEIGHTS = "manifest.json", "config.json", "state.json",
 REPLAY, CHECKPOINTS = "replay", "checkpoints"
 SECOND = {CONFIG: "config-2.json", STATE: "state-2.json", WEIGHTS: "weights-2.safetensors"}
 
+MAX_ENTRIES = 1 << 26  # of one observation: its bounds take memory before anything else is checked
+
 T = TypeVar("T")
 
 
@@ -66,7 +69,7 @@ def write(folder: Path, saved: Saved) -> None:
     """Write a checkpoint; a reader finds what was there before until the last file, the manifest, is in place."""
     folder.mkdir(parents=True, exist_ok=True)
     before = _names_in_use(folder)
-    contents = {CONFIG: to_json(saved.config), STATE: to_json(saved.state), WEIGHTS: _serialised(saved.tensors)}
+    contents = {CONFIG: to_json(saved.config), STATE: to_json(saved.state), WEIGHTS: serialised(saved.tensors)}
     records = {}
     for role, content in contents.items():
         path = folder / (SECOND[role] if role in before else role)
@@ -96,7 +99,8 @@ def _names_in_use(folder: Path) -> set[str]:
         return {name for name in SECOND if (folder / name).exists()}
 
 
-def _serialised(tensors: Mapping[str, Tensor]) -> bytes:
+def serialised(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as the bytes of a safetensors file."""
     plain = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     return save_tensors(plain)
 
@@ -257,6 +261,8 @@ def space_config(space: gymnasium.Space[Any]) -> dict[str, Any]:
 def space_from(config: Mapping[str, Any]) -> gymnasium.Space[Any]:
     """The space that `space_config` wrote, with the widest bounds its dtype has."""
     spaces, kind = gymnasium.spaces, config["kind"]
+    if not 0 < math.prod(config.get("shape", [1])) <= MAX_ENTRIES:
+        raise NfdrlError(f"a saved space has shape {config['shape']!r}")
     if kind == "Discrete":
         return spaces.Discrete(config["n"], start=config["start"])
     if kind == "MultiDiscrete":

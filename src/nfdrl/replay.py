@@ -190,6 +190,8 @@ class Replay:
 
     def add(self, action: Array, step: Step) -> int:
         """Store one step of all environments; the number of transitions in it."""
+        if self.first_row.size == 1 and step.live is None and not self.storage.depth:
+            return self._add_one(action, step)
         chosen: Any = EVERY if step.live is None or step.live.all() else np.flatnonzero(step.live)
         rows = (self.first_row + self.cursor)[chosen]
         terminated = step.terminated[chosen]
@@ -208,6 +210,30 @@ class Replay:
             self.storage.write((self.first_row + self.cursor)[renewed], step.observation[renewed])
         self.transitions += rows.size
         return int(rows.size)
+
+    def _add_one(self, action: Array, step: Step) -> int:
+        """The same for a single environment: plain indices take a tenth of the time of arrays of one."""
+        row, terminated = int(self.cursor[0]), bool(step.terminated[0])
+        if step.life_lost is not None:
+            terminated = terminated or bool(step.life_lost[0])
+        self.action[row] = action[0]
+        self.reward[row] = (step.reward if step.learned_reward is None else step.learned_reward)[0]
+        self.kept[row] = 0.0 if terminated else self.discount
+        self.ended[row] = terminated or step.truncated[0]
+        self.live[row] = True
+        self._write_next(step.reached)
+        if step.fresh[0]:
+            self._write_next(step.observation)
+        self.transitions += 1
+        return 1
+
+    def _write_next(self, observation: Array) -> None:
+        position = int(self.position[0]) + 1
+        row = position % self.length
+        self.position[0], self.cursor[0], self.live[row] = position, row, False
+        if self.filled < self.length:
+            self.filled = row + 1 if row else self.length
+        self.storage.write(self.cursor, observation)
 
     def _advance(self, chosen: Any) -> None:
         """Move the cursors on by one row; the newest transition that needs what was there is forgotten."""
