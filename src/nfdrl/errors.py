@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class NfdrlError(ValueError):
@@ -42,7 +43,7 @@ def check_discount(value: Tensor) -> None:
 
 def check_finite(name: str, value: Tensor) -> None:
     """Refuse NaN and infinity."""
-    finite = torch.isfinite(value)
+    finite = value.isfinite()
     if not bool(finite.all()):
         raise NfdrlError(f"{name} must be finite, got {_first(value, ~finite)}")
 
