@@ -50,6 +50,8 @@ def _ours(method: str) -> Callable[[int], Run]:
         config = TrainConfig(
             batch_size=BATCH,
             train_every=TRAIN_EVERY,
+            double_q=False,  # as the peers
+            n_step=1,
             target_every=TARGET_EVERY // TRAIN_EVERY,
             buffer_size=BUFFER,
             learning_starts=WARM_UP,

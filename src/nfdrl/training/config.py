@@ -22,7 +22,7 @@ class TrainConfig:
     """How to train; steps are transitions, summed over all environments."""
 
     discount: float = 0.99  # Mnih et al. 2015, Extended Data Table 1
-    learning_rate: float = 1e-3  # ours: NFDRL-E reaches 500 on CartPole in 50,000 steps
+    learning_rate: float = 5e-4  # ours: between the 6.3e-4 and 2.3e-3 of RL Zoo and the 2.5e-4 of CleanRL
     learning_rate_decay: Decay = "linear"  # ours: sampled targets never stop moving; laws settle as the rate falls
     adam_eps: float = 1e-5  # ours: between Adam's 1e-8 and the 1e-2/batch of Bellemare et al. 2017
     max_grad_norm: float | None = 10.0  # Stable-Baselines3's DQN
@@ -32,10 +32,10 @@ class TrainConfig:
     replay_on_disk: str = ""  # ours: a folder for the observations, where memory does not suffice
     learning_starts: int = 1_000  # ours: enough episodes of classic control to see the scale of returns
     train_every: int = 2  # ours: steps between two updates; Mnih et al. 2015 and the paper have 4
-    target_every: int = 100  # ours: updates between two copies, 200 steps
+    target_every: int = 250  # ours: updates between two copies, 500 steps as in CleanRL's DQN
     target_tau: float = 1.0  # Mnih et al. 2015: the target is a copy
-    double_q: bool = False  # van Hasselt et al. 2016: off, as in the papers of the peers
-    n_step: int = 1  # the papers of all peers
+    double_q: bool = True  # van Hasselt et al. 2016, with every law: Hessel et al. 2018
+    n_step: int = 3  # Hessel et al. 2018, Table 1; with 1, NFDRL-E unlearns CartPole again (docs/training.md)
     epsilon_start: float = 1.0  # paper, table of hyper-parameters: start_e
     epsilon_end: float = 0.04  # Raffin 2020 (RL Zoo), DQN on CartPole; the paper has 0.01
     epsilon_fraction: float = 0.2  # paper, table of hyper-parameters: exploration_fraction
