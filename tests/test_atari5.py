@@ -8,11 +8,11 @@ import pytest
 
 from nfdrl.cli import main
 from nfdrl.errors import NfdrlError
+from nfdrl.evaluation.run_folders import find_runs, read_run
 from nfdrl.paper import load
 from nfdrl.paper.atari5 import GAMES, References, atari5_score, contradictions, read_references
 from nfdrl.paper.base import NoRunsError, Progress, run_experiment
 from nfdrl.paper.pong import largest_fall
-from nfdrl.paper.runs import find_runs, read_run
 
 QUICK = ["--no-progress", "--set", "learning_starts=64", "batch_size=16", "report_every=50", "mlp=(16,16)"]
 

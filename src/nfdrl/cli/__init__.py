@@ -16,6 +16,7 @@ from nfdrl.cli.bench import Bench
 from nfdrl.cli.compare import Compare
 from nfdrl.cli.evaluate import Evaluate
 from nfdrl.cli.paper import Paper
+from nfdrl.cli.report import Report
 from nfdrl.cli.train import Train
 from nfdrl.errors import NfdrlError
 
@@ -30,6 +31,7 @@ verbs and an example of each:
   nfdrl paper theory             one figure of the paper, into out/paper/theory
   nfdrl paper all --smoke        all of them, in a small form
   nfdrl compare --envs mdp3,FrozenLake-v1 --methods nfdrl-s,c51 --out out/compare
+  nfdrl report out --out out/report      a table and learning curves of all runs in a folder
   nfdrl bench losses --out out/bench
 
 `nfdrl VERB --help` explains a verb; `nfdrl --version` prints the version."""
@@ -41,6 +43,7 @@ Verb = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate", description=inspect.getdoc(Evaluate))]
     | Annotated[Paper, tyro.conf.subcommand("paper", description=inspect.getdoc(Paper))]
     | Annotated[Compare, tyro.conf.subcommand("compare", description=inspect.getdoc(Compare))]
+    | Annotated[Report, tyro.conf.subcommand("report", description=inspect.getdoc(Report))]
     | Annotated[Bench, tyro.conf.subcommand("bench", description=inspect.getdoc(Bench))]
 )
 
@@ -51,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
         return 0
-    verb: Train | Evaluate | Paper | Compare | Bench = tyro.cli(
+    verb: Train | Evaluate | Paper | Compare | Report | Bench = tyro.cli(
         Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"]
     )
     prepare_torch()

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nfdrl.errors import NfdrlError
+from nfdrl.evaluation.run_folders import Run, find_runs
 from nfdrl.paper.base import Experiment, NoRunsError, Progress, Result, Row
-from nfdrl.paper.runs import Run, find_runs
 from nfdrl.style import GREY, LIGHT, color_of, figure, label_of, legend_below, line_of
 
 PONG = "ALE/Pong-v5"
@@ -21,9 +21,7 @@ RUNS = Path("results/pong")
 PAPER_STEPS = 10_000_000  # tab:hyperparameters, total_timesteps
 WORST, BEST = -21, 21  # points of a game that is lost and won outright
 TRAIN = f"nfdrl train --env {PONG} --method nfdrl-s --preset paper-atari --out {RUNS}/nfdrl-s-0"
-CLAIM = (
-    "The paper: “eventually achieves high performance, its learning curve remains highly unstable”, without numbers."
-)
+CLAIM = "The paper's own curve ends high and swings widely on the way; it gives no numbers."
 
 
 def compute(seed: int, smoke: bool, progress: Progress, runs: Path | None = None) -> Result:  # noqa: ARG001
