@@ -347,7 +347,7 @@ class FlowMethod(Method):
     comparison: Comparison = field(default_factory=Comparison)
     components: int = 4  # paper, table of hyper-parameters: n_components
     n_flows: int = 1  # paper, table of hyper-parameters: n_flows
-    samples: int = 128  # a plateau is reached near 100 (paper, fig:n_params); the paper trains with 500
+    samples: int = 64  # ours: learns the laws of FrozenLake and MDP3 as closely as 128; the paper trains with 500
     points: str = "midpoint"  # removes the sampling noise the paper names as a cause of variance; paper: "random"
     terminal_std: float = 0.0  # not needed: both sides are smoothed alike; paper: 0.1
     initial_bound: float = 1.0  # the scale of the returns, where it is known
