@@ -75,7 +75,7 @@ def check_memory(rows: int, row_bytes: int, available: int | None = None) -> Non
         return
     raise NfdrlError(
         f"a replay of {rows:,} transitions needs {gigabytes(rows * row_bytes)}, and {gigabytes(free)} of memory are "
-        f"free: buffer_size can be at most {max(0, free - RESERVE) // row_bytes:,}"
+        f"free: buffer_size can be at most {max(0, free - RESERVE) // row_bytes:,}; or set replay_on_disk to a folder"
     )
 
 

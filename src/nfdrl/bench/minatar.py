@@ -1,6 +1,6 @@
 """Whole training on MinAtar's Breakout, steps a second on one core: our loop beside Stable-Baselines3's DQN.
 
-All have the network of Young and Tian 2019, one environment, one update of 32 for four steps, and take turns.
+All have the network of Young and Tian 2019, four games at once, one update of 32 for four steps, and take turns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from nfdrl.bench.atari import BATCH, DISCOUNT, EPSILON, TRAIN_EVERY, WARM_UP, on_cores, row, steps_of
+from nfdrl.bench.atari import BATCH, DISCOUNT, EPSILON, GAMES, TRAIN_EVERY, WARM_UP, on_cores, row, steps_of
 from nfdrl.bench.report import print_table, write_metrics
 from nfdrl.bench.train import Contestant, Run, check_peers, measure, speed_up
 from nfdrl.errors import NfdrlError
@@ -44,6 +44,7 @@ def _ours(method: str) -> Callable[[int], Run]:
             discount=DISCOUNT,
             epsilon_start=EPSILON,
             epsilon_end=EPSILON,
+            num_envs=GAMES,
             report_every=REPORT_EVERY,
             torso=TorsoSizes(small_image=(WIDTH,)),
         )
@@ -55,12 +56,14 @@ def _ours(method: str) -> Callable[[int], Run]:
 def _peer(seed: int) -> Run:
     from stable_baselines3 import DQN
     from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+    from stable_baselines3.common.vec_env import DummyVecEnv
     from torch import Tensor, nn
 
     from nfdrl.envs.make import source_of
 
-    env = source_of(GAME).fresh()
-    channels = env.observation_space.shape[-1]  # type: ignore[index]
+    source = source_of(GAME)
+    games = DummyVecEnv([source.fresh] * GAMES)
+    channels = source.observation_space.shape[-1]  # type: ignore[index]
 
     class Small(BaseFeaturesExtractor):
         """The network of Young and Tian 2019 under the peer's own head."""
@@ -77,10 +80,10 @@ def _peer(seed: int) -> Run:
 
     model = DQN(
         "MlpPolicy",
-        env,
+        games,
         seed=seed,
         batch_size=BATCH,
-        train_freq=TRAIN_EVERY,
+        train_freq=TRAIN_EVERY // GAMES,
         gradient_steps=1,
         target_update_interval=TARGET_EVERY,
         buffer_size=BUFFER,

@@ -30,7 +30,7 @@ SPACE = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
 CAPACITY, SMOKE_CAPACITY = 1_000_000, 2_000
 ENVS, BATCH, EPISODE = 4, 32, 1_000
 RANDOM_FRAMES, GAME_FRAMES = 509, 4_001  # different ones in a circle; primes, so that episodes begin anywhere in it
-GAMES = ("pong", "qbert")  # of seven games that were tried, the ones that compress best and worst
+GAMES = ("pong", "qbert")  # of six games that were tried, the ones that compress best and worst
 ROUNDS, BATCHES = 9, 200
 SMOKE_ROUNDS, SMOKE_BATCHES = 2, 5
 

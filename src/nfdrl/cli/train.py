@@ -47,7 +47,7 @@ class Train:
     """dqn, c51, qr-dqn, iqn, fqf, er-dqn, umdqn, nfdrl-s or nfdrl-e."""
 
     env: str = "CartPole-v1"
-    """A Gymnasium id; `module:id` imports the module that registers it."""
+    """A Gymnasium id, with settings in brackets (`ALE/Pong-v5[sticky=0.25]`); `module:id` imports what registers it."""
 
     steps: int | None = None
     """Transitions to train for, in all; the preset's number where it is not given."""
@@ -59,7 +59,7 @@ class Train:
     """Folder of the run."""
 
     preset: str = "default"
-    """Settings to start from: default, or paper (its table of hyper-parameters)."""
+    """Settings to start from: default, atari, minatar, or paper (its table; paper-atari is the same)."""
 
     set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Settings to change, of the run or of the method: `--set learning_rate=1e-3 n_step=3 components=8`."""
