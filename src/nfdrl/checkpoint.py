@@ -66,7 +66,7 @@ def write(folder: Path, saved: Saved) -> None:
     """Write a checkpoint; a reader finds what was there before until the last file, the manifest, is in place."""
     folder.mkdir(parents=True, exist_ok=True)
     before = _names_in_use(folder)
-    contents = {CONFIG: to_json(saved.config), STATE: to_json(saved.state), WEIGHTS: _serialised(saved.tensors)}
+    contents = {CONFIG: to_json(saved.config), STATE: to_json(saved.state), WEIGHTS: serialised(saved.tensors)}
     records = {}
     for role, content in contents.items():
         path = folder / (SECOND[role] if role in before else role)
@@ -96,7 +96,8 @@ def _names_in_use(folder: Path) -> set[str]:
         return {name for name in SECOND if (folder / name).exists()}
 
 
-def _serialised(tensors: Mapping[str, Tensor]) -> bytes:
+def serialised(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as the bytes of a safetensors file."""
     plain = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     return save_tensors(plain)
 

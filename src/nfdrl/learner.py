@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,26 +73,34 @@ class Learner:
         )
         self._special = [_special_optimiser(group) for group in groups]
         self.updates = 0
+        self.skipped = self.skipped_in_a_row = 0  # updates whose loss or gradient was not finite
 
     def update(self, batch: Batch, next_action: Tensor | None = None) -> Tensor:
         """One step on one batch; the mean loss, before the step.
 
-        Without `next_action` the next action is greedy in the risk functional.
+        Without `next_action` the next action is greedy in the risk functional. Where the loss or its gradient is not
+        finite, no weight moves, and the update is counted as skipped.
         """
         chooser = self.online if self.settings.double_q else None
         target = bellman_target(batch, self.target, self.risk, chooser, next_action)
         predicted = self.online(batch.observation).select(batch.action)
         loss = self.method.loss(predicted, target, self.generator).mean()
         loss.backward()  # type: ignore[no-untyped-call]
-        self._step()
+        self._step(loss)
         self.updates += 1
         if self.updates % self.settings.target_every == 0:
             self.sync()
         return loss.detach()
 
     @torch.no_grad()
-    def _step(self) -> None:
-        self.optimizer.step(self.settings.max_grad_norm)
+    def _step(self, loss: Tensor) -> None:
+        norm = torch.linalg.vector_norm(self._gradient)
+        if not math.isfinite((norm + loss).item()):
+            self.skipped, self.skipped_in_a_row = self.skipped + 1, self.skipped_in_a_row + 1
+            self._gradient.zero_()
+            return
+        self.skipped_in_a_row = 0
+        self.optimizer.step(self.settings.max_grad_norm, None if self._special else norm)
         for optimiser, max_norm in self._special:
             if max_norm is not None:
                 nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], max_norm)
@@ -157,11 +166,12 @@ class FlatAdam:
             "step": torch.zeros((), dtype=torch.float32, device=weights.device),
         }
 
-    def step(self, max_norm: float | None = None) -> None:
-        """Move the weights once."""
+    def step(self, max_norm: float | None = None, norm: Tensor | None = None) -> None:
+        """Move the weights once; the gradient's norm may be given where it is known."""
         scale = None  # the kernel divides the gradient by it; no value of it is asked for
         if max_norm is not None:
-            scale = (torch.linalg.vector_norm(self.gradient) / max_norm).clamp_(min=1.0)
+            norm = torch.linalg.vector_norm(self.gradient) if norm is None else norm
+            scale = (norm / max_norm).clamp_(min=1.0)
         self.state["step"].add_(1)
         torch._fused_adam_(
             *([self.weights], [self.gradient], [self.state["mean"]], [self.state["square"]], [], [self.state["step"]]),

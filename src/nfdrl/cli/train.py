@@ -25,11 +25,11 @@ from nfdrl.files import from_json, replace_file, to_json
 if TYPE_CHECKING:
     from nfdrl.agent import Agent
     from nfdrl.runs import Checkpoints
-    from nfdrl.training.loop import Report, Trainer
+    from nfdrl.training.loop import NonFiniteError, Report, Trainer
     from nfdrl.training.trackers import Tracker
 
 CONFIG, METRICS, SUMMARY, TENSORBOARD = "config.json", "metrics.csv", "metrics.json", "tensorboard"
-FOLDERS = ("checkpoints", "replay", "checkpoint", TENSORBOARD)
+FOLDERS = ("checkpoints", "replay", "checkpoint", "diagnostic", TENSORBOARD)
 KEPT = ("method", "env", "seed", "preset", "set", "risk", "checkpoint_every")  # what a resumed run does not change
 
 
@@ -224,11 +224,16 @@ class Session:
 
     def run(self, checkpoints: Checkpoints, metrics_bytes: int | None) -> int:
         """Train to the end, or to a signal; the exit code."""
+        from nfdrl.training.loop import NonFiniteError
+
         started, report = time.perf_counter(), None
         if self.agent.step < self.steps:
             (self.folder / SUMMARY).unlink(missing_ok=True)
             with pausing_on_signals(self.agent.trainer) as received:
-                report = self._train(checkpoints, metrics_bytes, received)
+                try:
+                    report = self._train(checkpoints, metrics_bytes, received)
+                except NonFiniteError as error:
+                    raise self._failed(error) from None
             if received and self.agent.step < self.steps:
                 return self._stopped(received[0])
             if not checkpoints.save(self.agent, regular=True, metrics=self.folder / METRICS):
@@ -261,6 +266,14 @@ class Session:
         if self.progress:
             trackers.append(ProgressTracker(self.steps, self.agent.step))
         return trackers
+
+    def _failed(self, error: NonFiniteError) -> NfdrlError:
+        from nfdrl.checkpoint import of_run
+        from nfdrl.runs import write_diagnostic
+
+        found = of_run(self.folder)
+        last = f"the last checkpoint is {found[0]}" if found else "there is no checkpoint yet"
+        return NfdrlError(f"{error}: see {write_diagnostic(self.folder, error)}; {last}")
 
     def _stopped(self, number: int) -> int:
         name = signal.Signals(number).name

@@ -16,14 +16,16 @@ from torch import Tensor
 
 from nfdrl.bellman import Valuation
 from nfdrl.envs.stepping import Step, Stream, check_observation, check_step
+from nfdrl.errors import NfdrlError
 from nfdrl.learner import Learner
 from nfdrl.networks import Network, RowPass
-from nfdrl.replay import Replay, storage_dtype
+from nfdrl.replay import Batch, Replay, storage_dtype
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.schedules import decay
 
 Array = NDArray[Any]
 RECENT = 100  # episodes in the reported mean return
+MAX_SKIPPED = 20  # updates in a row that may fail before training stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,16 @@ class Report:
     epsilon: float
     learning_rate: float
     steps_per_second: float
+    skipped: int = 0  # updates so far whose loss or gradient was not finite
+
+
+class NonFiniteError(NfdrlError):
+    """Too many updates in a row could not be made; the batch of the last one, and the learner, to find out why."""
+
+    def __init__(self, step: int, batch: Batch, learner: Learner) -> None:
+        count = learner.skipped_in_a_row
+        super().__init__(f"{count} updates in a row had a loss or a gradient that is not finite, up to step {step:,}")
+        self.step, self.batch, self.learner = step, batch, learner
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +201,11 @@ class Trainer:
         if self._actor is not None and self._actor.device.type != "cpu":
             batch = batch.to(self._actor.device)
         for part in [batch] if count == 1 else batch.split(config.batch_size):
-            meter.add(self.learner.update(part))
+            loss = self.learner.update(part)
+            if not self.learner.skipped_in_a_row:
+                meter.add(loss)
+            elif self.learner.skipped_in_a_row >= MAX_SKIPPED:
+                raise NonFiniteError(self.step, part, self.learner)
 
     def _actor_of(self, learner: Learner) -> Actor:
         return Actor(learner.online, self.actions, self.rng, learner.risk)
@@ -215,6 +231,7 @@ class Trainer:
         return {
             "learning": self.learner is not None,
             "learning_rate": None if self.learner is None else self.learner.learning_rate,
+            "skipped": [0, 0] if self.learner is None else [self.learner.skipped, self.learner.skipped_in_a_row],
             "due": self._due,
             "episodes": self._episodes,
             "recent": [[end.step, end.env, end.episode_return, end.length] for end in self._recent],
@@ -227,8 +244,9 @@ class Trainer:
 
     def restore(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Stand where `state` and `tensors` were asked for."""
-        if self.learner is not None and state["learning_rate"] is not None:
+        if self.learner is not None:
             self.learner.set_learning_rate(float(state["learning_rate"]))
+            self.learner.skipped, self.learner.skipped_in_a_row = (int(count) for count in state["skipped"])
         self._due, self._episodes = int(state["due"]), int(state["episodes"])
         recent = (EpisodeEnd(int(a), int(b), float(c), int(d)) for a, b, c, d in state["recent"])
         self._recent = deque(recent, maxlen=RECENT)
@@ -255,6 +273,7 @@ class Trainer:
             epsilon,
             rate,
             speed,
+            0 if self.learner is None else self.learner.skipped,
         )
 
 

@@ -1,0 +1,233 @@
+"""A damaged, foreign or hostile checkpoint: one clear line, nothing executed, nothing half loaded."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.testing import assert_close
+
+from nfdrl.agent import Agent
+from nfdrl.errors import NfdrlError
+from nfdrl.files import FileRecord, sealed, to_json, unsealed
+from nfdrl.networks import TorsoSizes
+from nfdrl.training.config import TrainConfig
+
+OLD = Path(__file__).parent / "data" / "format-1"
+SMALL = TrainConfig(learning_starts=40, batch_size=8, report_every=35, buffer_size=90, torso=TorsoSizes(mlp=(8, 8)))
+FILES = ["manifest.json", "config.json", "state.json", "weights.safetensors", "replay"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("agent") / "saved"
+    Agent("c51", "CartPole-v1", config=SMALL).learn(150, progress=False).save(folder, replay=True)
+    return folder
+
+
+@pytest.fixture
+def saved(whole: Path, tmp_path: Path) -> Path:
+    shutil.copytree(whole, tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def file_of(saved: Path, name: str) -> Path:
+    return next((saved / "replay").iterdir()) if name == "replay" else saved / name
+
+
+class Touch:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def hostile(content: bytes, marker: Path) -> bytes:
+    return pickle.dumps(Touch(marker))
+
+
+def hostile_array(content: bytes, marker: Path) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array([Touch(marker)], dtype=object), allow_pickle=True)
+    return file.getvalue()
+
+
+def truncated(content: bytes, marker: Path) -> bytes:
+    return content[: len(content) // 2]
+
+
+def emptied(content: bytes, marker: Path) -> bytes:
+    return b""
+
+
+def lengthened(content: bytes, marker: Path) -> bytes:
+    return content + bytes(1000)
+
+
+def flipped(content: bytes, marker: Path) -> bytes:
+    at = len(content) // 3
+    return content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]
+
+
+def claiming_too_much(content: bytes, marker: Path) -> bytes:
+    """Headers of safetensors and .npy that promise terabytes."""
+    if content[:6] == b"\x93NUMPY":
+        file = io.BytesIO()
+        shape = {"descr": "<f8", "fortran_order": False, "shape": (2**40,)}
+        np.lib.format.write_array_header_2_0(file, shape)
+        return file.getvalue() + content[:100]
+    header = b'{"online.x":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'
+    return struct.pack("<Q", len(header)) + header + content[:100]
+
+
+DAMAGE = [hostile, hostile_array, truncated, emptied, lengthened, flipped, claiming_too_much]
+
+
+def vouch(saved: Path, name: str) -> None:
+    """Put the checksums right, as whoever planted the file would."""
+    state = json.loads((saved / "state.json").read_text())
+    if name == "replay":
+        state["replay"]["segments"][0]["file"] = record(file_of(saved, name))
+        (saved / "state.json").write_bytes(to_json(state))
+    manifest = unsealed(json.loads((saved / "manifest.json").read_text()), saved)
+    for role in manifest["files"]:
+        manifest["files"][role] = record(saved / role)
+    (saved / "manifest.json").write_bytes(to_json(sealed(manifest)))
+
+
+def record(path: Path) -> dict[str, Any]:
+    import hashlib
+    from dataclasses import asdict
+
+    content = path.read_bytes()
+    return asdict(FileRecord(path.name, len(content), hashlib.blake2b(content, digest_size=32).hexdigest()))
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("vouched", [False, True], ids=["plain", "vouched for"])
+def test_a_damaged_file_is_refused(
+    name: str, damage: Callable[[bytes, Path], bytes], vouched: bool, saved: Path, tmp_path: Path
+) -> None:
+    path, marker = file_of(saved, name), tmp_path / "executed"
+    path.write_bytes(damage(path.read_bytes(), marker))
+    if vouched and name in ("weights.safetensors", "replay"):
+        if damage is flipped:
+            pytest.skip("other numbers with a right checksum are another agent")
+        if damage is lengthened and name == "replay":
+            pytest.skip("a reader of .npy stops where the header says")
+        vouch(saved, name)
+    with pytest.raises(NfdrlError) as caught:
+        Agent.load(saved)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+    assert not marker.exists()
+
+
+def test_the_undamaged_one_loads(saved: Path) -> None:
+    vouch(saved, "replay")
+    assert len(Agent.load(saved).trainer.replay) > 50
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named(name: str, saved: Path) -> None:
+    path = file_of(saved, name)
+    path.unlink()
+    with pytest.raises(NfdrlError, match="missing"):
+        Agent.load(saved)
+
+
+def test_a_huge_file_is_not_read(saved: Path) -> None:
+    for name in FILES:
+        path = file_of(saved, name)
+        before = path.read_bytes()
+        with path.open("r+b") as file:
+            file.truncate(1 << 40)  # a terabyte with nothing in it
+        with pytest.raises(NfdrlError, match="bytes"):
+            Agent.load(saved)
+        path.write_bytes(before)
+
+
+def rewritten(saved: Path, role: str, change: Callable[[dict[str, Any]], None]) -> None:
+    content = json.loads((saved / role).read_text())
+    change(content)
+    (saved / role).write_bytes(to_json(content))
+    vouch(saved, role)
+
+
+CHANGES: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
+    "a network larger than its weights": ("config.json", lambda c: c["train"]["torso"].update(mlp=[50_000, 50_000])),
+    "too many actions": ("config.json", lambda c: c["action_space"].update(n=2**40)),
+    "a replay beyond all memory": ("config.json", lambda c: c["train"].update(buffer_size=2**50)),
+    "a method nobody knows": ("config.json", lambda c: c["method"].update(name="x")),
+    "a setting nobody knows": ("config.json", lambda c: c["train"].update(x=1)),
+    "a word for a number": ("config.json", lambda c: c["train"].update(batch_size="many")),
+    "no method": ("config.json", lambda c: c.pop("method")),
+    "a list for the method": ("config.json", lambda c: c.update(method=[])),
+    "a negative seed": ("config.json", lambda c: c.update(seed=-1)),
+    "another generator": ("state.json", lambda c: c["rng"].update(bit_generator="MT19937")),
+    "a file of another folder": (
+        "state.json",
+        lambda c: c["replay"]["segments"][0]["file"].update(name="../../weights.safetensors"),
+    ),
+    "rows that run backwards": ("state.json", lambda c: c["replay"]["segments"][0].update(start=[99], stop=[3])),
+    "a negative row": ("state.json", lambda c: c["replay"].update(position=[-1])),
+    "episodes that are none": ("state.json", lambda c: c["trainer"].update(recent=[1, 2])),
+    "no step": ("state.json", lambda c: c.pop("step")),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_settings_that_cannot_be_are_refused(name: str, saved: Path) -> None:
+    rewritten(saved, *CHANGES[name])
+    with pytest.raises(NfdrlError) as caught:
+        Agent.load(saved)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused(saved: Path) -> None:
+    (saved / "manifest.json").write_text('{"format": 3, "anything": "else"}')
+    with pytest.raises(NfdrlError, match=r"format 3, of a newer nfdrl: this one reads up to format 2"):
+        Agent.load(saved)
+
+
+def test_format_1_still_loads_and_is_saved_as_format_2(tmp_path: Path) -> None:
+    agent = Agent.load(OLD)
+    assert (agent.step, agent.learner.updates, agent.method.name, agent.seed) == (80, 24, "c51", 7)
+    # What the version that wrote it computed.
+    expected = np.array([27.990888595581055, 29.438508987426758], np.float32)
+    assert_close(agent.returns([0.1, 0.2, 0.03, -0.4]).mean().numpy(), expected)
+    shutil.copytree(OLD, tmp_path / "old")
+    agent.learn(20, progress=False).save(tmp_path / "old", replay=True)
+    names = sorted(path.name for path in (tmp_path / "old").iterdir())
+    assert names == ["config-2.json", "manifest.json", "replay", "state.json", "weights-2.safetensors"]
+    assert Agent.load(tmp_path / "old").step == 100
+
+
+def test_a_save_that_is_cut_short_leaves_the_one_before(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Agent.load(saved)
+    agent = Agent.load(saved).learn(40, progress=False)
+
+    def power_cut(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("nfdrl.checkpoint.replace_file", "nfdrl.checkpoint.serialised", "nfdrl.checkpoint.sync_folder"):
+        with monkeypatch.context() as patch:
+            patch.setattr(name, power_cut)
+            with pytest.raises(KeyboardInterrupt):
+                agent.save(saved, replay=True)
+        assert Agent.load(saved).step == before.step == 150
+    agent.save(saved, replay=True)
+    assert Agent.load(saved).step == 190
+    assert len(list((saved / "replay").iterdir())) == 1
