@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 OUT ?= demo
 SEEDS := 0 1 2
 
-.PHONY: demo test check format results parity clean
+.PHONY: demo test check format results parity soak soak-kills fuzz clean
 
 demo: $(VENV)/.installed  ## learn the return laws of FrozenLake, compare them with the exact ones, draw both
 	$(BIN)/nfdrl paper frozenlake --seed 0 --out $(OUT)
@@ -34,6 +34,15 @@ parity: ## our losses against Tianshou's released code; it needs another Gymnasi
 	.venv-parity/bin/python -m pip install --quiet tianshou pytest safetensors tyro rich matplotlib typing-extensions
 	.venv-parity/bin/python -m pip install --quiet --no-deps --editable .
 	.venv-parity/bin/python -m pytest -q -c /dev/null --rootdir . parity
+
+soak: $(VENV)/.installed-test  ## half an hour of training with checkpoints: memory, threads and open files must stay
+	$(BIN)/python soak/steady.py --minutes 30 --out results/soak/steady.json
+
+soak-kills: $(VENV)/.installed-test  ## a run that is killed 36 times against one that is not: the same bits
+	$(BIN)/python soak/kills.py --out results/soak/kills.json
+
+fuzz: $(VENV)/.installed-test  ## 100,000 damaged checkpoints, run settings and words of --set
+	NFDRL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py -s
 
 $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)

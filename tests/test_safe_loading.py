@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import pickle
 import shutil
 import struct
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +98,8 @@ DAMAGE = [hostile, hostile_array, truncated, emptied, lengthened, flipped, claim
 
 def vouch(saved: Path, name: str) -> None:
     """Put the checksums right, as whoever planted the file would."""
-    state = json.loads((saved / "state.json").read_text())
     if name == "replay":
+        state = json.loads((saved / "state.json").read_text())
         state["replay"]["segments"][0]["file"] = record(file_of(saved, name))
         (saved / "state.json").write_bytes(to_json(state))
     manifest = unsealed(json.loads((saved / "manifest.json").read_text()), saved)
@@ -107,9 +109,6 @@ def vouch(saved: Path, name: str) -> None:
 
 
 def record(path: Path) -> dict[str, Any]:
-    import hashlib
-    from dataclasses import asdict
-
     content = path.read_bytes()
     return asdict(FileRecord(path.name, len(content), hashlib.blake2b(content, digest_size=32).hexdigest()))
 

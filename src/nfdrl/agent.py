@@ -12,6 +12,7 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from typing_extensions import Self
@@ -287,7 +288,10 @@ class Agent:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
             # A gymnasium space, a network or a generator did not take what the files say.
-            raise NfdrlError(f"{folder} does not describe an agent: {error!r}") from None
+            said = " ".join(repr(error).split())
+            raise NfdrlError(f"{folder} does not describe an agent: {said[:300]}") from None
+        except MemoryError:
+            raise NfdrlError(f"{folder} describes an agent that does not fit into memory") from None
 
     @classmethod
     def _from_saved(
@@ -302,6 +306,8 @@ class Agent:
     ) -> Self:
         config, state, agent = saved.config, saved.state, cls.__new__(cls)
         kind = checkpoint.method_from(config["method"]) if method is None else method
+        if not isinstance(config["risk"], str | None):
+            raise NfdrlError(f"the saved risk must be a word, got {config['risk']!r}")
         if risk is None and config["risk"] is None:
             raise NfdrlError("the saved agent chose actions by a function of your own: pass it as `risk`")
         train = checkpoint.train_config_from(config["train"])
@@ -309,6 +315,8 @@ class Agent:
         agent.observation_space = checkpoint.space_from(config["observation_space"])
         agent.action_space = cast(gymnasium.spaces.Discrete, checkpoint.space_from(config["action_space"]))
         given = config["env"] if env is None else env
+        if env is None and ":" in str(given):
+            raise NfdrlError(f"the saved environment {given!r} would import a module: pass it as `env` if you trust it")
         if given is not None:
             agent._use(_matching(source_of(given), config))
         checkpoint.check_shapes(agent._new_network, saved.tensors)
@@ -321,6 +329,8 @@ class Agent:
             agent._rng.bit_generator.state = state["rng"]
         snapshot = saved.replay
         if replay and snapshot is not None and agent.source is not None:
+            if not isinstance(env, VectorEnv) and len(snapshot.position) != train.num_envs:
+                raise NfdrlError("the saved replay is of another number of environments than the saved settings")
             agent._trainer = agent._new_trainer(loaded=bool(state["trainer"]["learning"]))
             restore(agent._trainer.replay, checkpoint.replay_folder(folder), snapshot)
             agent._trainer.restore(state["trainer"], saved.tensors)

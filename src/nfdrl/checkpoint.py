@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -43,6 +44,8 @@ FORMAT = 2
 MANIFEST, CONFIG, STATE, WEIGHTS = "manifest.json", "config.json", "state.json", "weights.safetensors"
 REPLAY, CHECKPOINTS = "replay", "checkpoints"
 SECOND = {CONFIG: "config-2.json", STATE: "state-2.json", WEIGHTS: "weights-2.safetensors"}
+
+MAX_ENTRIES = 1 << 26  # of one observation: its bounds take memory before anything else is checked
 
 T = TypeVar("T")
 
@@ -258,6 +261,8 @@ def space_config(space: gymnasium.Space[Any]) -> dict[str, Any]:
 def space_from(config: Mapping[str, Any]) -> gymnasium.Space[Any]:
     """The space that `space_config` wrote, with the widest bounds its dtype has."""
     spaces, kind = gymnasium.spaces, config["kind"]
+    if not 0 < math.prod(config.get("shape", [1])) <= MAX_ENTRIES:
+        raise NfdrlError(f"a saved space has shape {config['shape']!r}")
     if kind == "Discrete":
         return spaces.Discrete(config["n"], start=config["start"])
     if kind == "MultiDiscrete":

@@ -13,7 +13,7 @@ import tyro
 
 from nfdrl.errors import NfdrlError, unknown_name
 
-BENCHMARKS = ("losses", "train", "replay", "atari", "minatar")
+BENCHMARKS = ("losses", "train", "replay", "atari", "minatar", "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Bench:
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """What to measure: `losses`, `replay`, or training beside peers: `train` (CartPole), `atari`, `minatar`."""
+    """What to measure: `losses`, `replay`, `checkpoint`, or training beside peers: `train` (CartPole), `atari`, `minatar`."""
 
     out: Path = Path("out/bench")
     """Folder of the files."""

@@ -32,8 +32,11 @@ def apply_settings(words: Sequence[str], method: Method, config: TrainConfig) ->
                 break
         else:
             raise unknown_name("setting", name, sorted(of_config | of_torso | of_method))
-    torso = replace(config.torso, **changes["torso"])
-    return replace(settings, **changes["method"]), replace(config, torso=torso, **changes["config"])
+    try:
+        torso = replace(config.torso, **changes["torso"])
+        return replace(settings, **changes["method"]), replace(config, torso=torso, **changes["config"])
+    except (TypeError, OverflowError) as error:  # None where a number must be, a list where a width must be
+        raise NfdrlError(f"{' '.join(words)}: {error}") from None
 
 
 def _value(name: str, text: str, current: Any) -> Any:
@@ -42,7 +45,7 @@ def _value(name: str, text: str, current: Any) -> Any:
         return text
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise NfdrlError(f"{name} cannot be {text!r}") from None
     if isinstance(current, tuple):
         value = tuple(value) if isinstance(value, (list, tuple)) else (value,)

@@ -135,7 +135,7 @@ class Train:
 
         config = {
             "method": method_config(agent.method),
-            "env": agent.source.name if agent.source else None,
+            "env": self.env,
             "steps": steps,
             "seed": agent.seed,
             "preset": self.preset,
@@ -160,7 +160,9 @@ class Train:
             raise NfdrlError(f"no run in {str(folder)!r}: {CONFIG} is missing")
         config = from_json((folder / CONFIG).read_bytes(), folder / CONFIG)
         check_writable(folder)
-        found = newest(folder, exact=self.exact, device=self.device)
+        if not isinstance(config.get("env"), str):
+            raise NfdrlError(f"{folder / CONFIG} has no env")
+        found = newest(folder, config["env"], exact=self.exact, device=self.device)
         if found is not None:
             agent, saved = found
             position = saved.state.get("run", {}).get("metrics_bytes")
@@ -196,11 +198,15 @@ def _agent_of(config: dict[str, Any], folder: Path, device: str) -> Agent:
     """The agent of a run that was stopped before its first checkpoint."""
     from nfdrl.agent import Agent
     from nfdrl.checkpoint import method_from, train_config_from
+    from nfdrl.risk import parse_risk
 
     try:
         method, train = method_from(config["method"]), train_config_from(config["train"])
-        return Agent(method, config["env"], seed=config["seed"], config=train, risk=config["risk"], device=device)
-    except (KeyError, TypeError, AttributeError) as error:
+        risk = parse_risk(config["risk"])
+        return Agent(method, config["env"], seed=config["seed"], config=train, risk=risk, device=device)
+    except NfdrlError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError) as error:
         raise NfdrlError(f"{folder / CONFIG} does not describe a run: {error!r}") from None
 
 

@@ -1,0 +1,135 @@
+"""Kill a training process again and again, resume it each time, and compare the end with a run that nobody disturbed.
+
+Three kinds of kill, all by SIGKILL: at a random moment of training, in the middle of writing a checkpoint (its
+temporary folder is there), and while the process starts. Exit code 1 where a bit differs, a row of metrics is doubled
+or missing, or more was lost than the work since the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from nfdrl.checkpoint import of_run, read
+from nfdrl.provenance import hardware
+
+EVERY = 250
+SETTINGS = ["learning_starts=500", "batch_size=16", "report_every=100", "buffer_size=3000", "num_envs=2", "mlp=(32,32)"]
+TIMED = "steps_per_second"
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "nfdrl", "train", "--no-progress", *words]
+
+
+def fresh(out: Path, args: argparse.Namespace) -> list[str]:
+    every = ["--checkpoint-every", str(EVERY), "--steps", str(args.steps), "--evaluate", "0", "--seed", str(args.seed)]
+    return command("--method", args.method, "--env", "CartPole-v1", *every, "--out", str(out), "--set", *SETTINGS)
+
+
+def newest_step(out: Path) -> int:
+    found = of_run(out)
+    return int(found[0].name.removeprefix("step-")) if found else 0
+
+
+def writing(out: Path) -> bool:
+    return any((out / "checkpoints").glob(".step-*.tmp"))
+
+
+def kill_once(line: list[str], out: Path, kind: str, rng: random.Random) -> dict[str, object] | None:
+    """Start, wait for the moment, kill; None where the run was over first."""
+    before = newest_step(out)
+    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        if kind == "start":
+            time.sleep(rng.uniform(0.2, 2.5))
+        else:
+            wait_until = time.monotonic() + 120
+            while newest_step(out) <= before and process.poll() is None and time.monotonic() < wait_until:
+                time.sleep(0.002)
+            if kind == "training":
+                time.sleep(rng.uniform(0.0, 0.8))
+            else:
+                while not writing(out) and process.poll() is None:
+                    pass
+                time.sleep(rng.choice([0.0, 0.0, 0.001, 0.003, 0.01]))
+        over = process.poll() is not None
+        process.kill()
+        _, error = process.communicate()
+    if over:
+        if process.returncode:
+            raise SystemExit(f"a run ended with {process.returncode}: {error}")
+        return None
+    return {"kind": kind, "before": before, "after": newest_step(out), "left_half_written": writing(out)}
+
+
+def rows_of(out: Path) -> list[dict[str, str]]:
+    with (out / "metrics.csv").open() as file:
+        return [{name: value for name, value in row.items() if name != TIMED} for row in csv.DictReader(file)]
+
+
+def last_row(out: Path) -> int:
+    try:
+        return int(rows_of(out)[-1]["step"])
+    except (OSError, IndexError, ValueError, TypeError, KeyError):
+        return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=36)
+    parser.add_argument("--steps", type=int, default=30_000)
+    parser.add_argument("--method", default="iqn")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("out/soak-kills.json"))
+    args = parser.parse_args()
+    rng, kills, started = random.Random(args.seed), [], time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        run, whole = Path(folder) / "run", Path(folder) / "whole"
+        line, lost = fresh(run, args), 0
+        while len(kills) < args.kills:
+            kind = rng.choice(["training", "training", "checkpoint", "checkpoint", "start"] if kills else ["training"])
+            made = kill_once(line, run, kind, rng)
+            if made is None:
+                break
+            kills.append(made)
+            if (run / "config.json").exists():
+                line = command("--resume", str(run))
+            lost = max(lost, last_row(run) - newest_step(run))
+            print(f"kill {len(kills)}: {made}", flush=True)
+        subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(fresh(whole, args), check=True, stdout=subprocess.DEVNULL)
+        first, second = (of_run(out)[0] for out in (run, whole))
+        states = [read(path).state for path in (first, second)]
+        result = {
+            "kills": len(kills),
+            "by_kind": {kind: sum(k["kind"] == kind for k in kills) for kind in ("training", "checkpoint", "start")},
+            "half_written_checkpoints_left": sum(bool(k["left_half_written"]) for k in kills),
+            "most_steps_lost": lost,
+            "checkpoint_every": EVERY,
+            "steps": args.steps,
+            "method": args.method,
+            "seed": args.seed,
+            "same_weights": (first / "weights.safetensors").read_bytes()
+            == (second / "weights.safetensors").read_bytes(),
+            "same_metrics": rows_of(run) == rows_of(whole),
+            "same_generator": states[0]["rng"] == states[1]["rng"],
+            "rows": len(rows_of(run)),
+            "seconds": round(time.monotonic() - started),
+            "hardware": hardware(),
+        }
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result, indent=2))
+    whole_enough = len(kills) >= args.kills and lost <= EVERY + 4
+    return 0 if whole_enough and all(result[f"same_{name}"] for name in ("weights", "metrics", "generator")) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

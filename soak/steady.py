@@ -1,0 +1,96 @@
+"""Train for a long time at small scale, checkpoints included, and watch memory, threads and open files.
+
+Exit code 1 where the resident memory grows by 2 % or more once the replay is full, or threads or files become more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from nfdrl.agent import Agent
+from nfdrl.provenance import hardware
+from nfdrl.runs import Checkpoints
+from nfdrl.training.config import TrainConfig
+from nfdrl.training.loop import Pause, Report
+from nfdrl.training.trackers import CsvTracker, TensorBoardTracker
+
+SMALL = TrainConfig(
+    buffer_size=5_000,
+    epsilon_start=0.05,
+    epsilon_end=0.05,
+    learning_rate_decay="constant",
+    num_envs=2,
+    report_every=500,
+)
+LIMIT = 0.02
+
+
+def resident() -> tuple[int, int, int]:
+    """Bytes of memory, threads and open files of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    threads, files = (len(os.listdir(f"/proc/self/{name}")) for name in ("task", "fd"))
+    return pages * os.sysconf("SC_PAGE_SIZE"), threads, files
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--method", default="nfdrl-s")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("out/soak.json"))
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    agent = Agent(args.method, "CartPole-v1", seed=args.seed, config=SMALL, device="cpu")
+    samples, started = [], time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        checkpoints = Checkpoints(folder)
+        trackers = [CsvTracker(folder / "metrics.csv"), TensorBoardTracker(folder / "tensorboard")]
+        for event in agent.events(10**9, trackers, pause_every=5_000):
+            if isinstance(event, Pause):
+                checkpoints.save(agent, regular=True, metrics=folder / "metrics.csv")
+            full = agent.trainer.replay.filled == agent.trainer.replay.length and checkpoints.best is not None
+            # From the fourth checkpoint on everything that is made once has been made.
+            if isinstance(event, Report) and full and agent.step > 20_000:
+                samples.append((round(time.monotonic() - started, 1), agent.step, *resident()))
+            if time.monotonic() - started > 60 * args.minutes:
+                break
+        disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if len(samples) < 20:
+        print("too short: fewer than 20 samples behind step 20,000", file=sys.stderr)
+        return 1
+    tenth = max(1, len(samples) // 10)
+    early, late = (sorted(s[2] for s in part)[tenth // 2] for part in (samples[:tenth], samples[-tenth:]))
+    result = {
+        "minutes": args.minutes,
+        "method": args.method,
+        "seed": args.seed,
+        "steps": agent.step,
+        "checkpoints": agent.step // 5_000,
+        "samples": len(samples),
+        "rss_bytes_first_tenth": early,
+        "rss_bytes_last_tenth": late,
+        "rss_growth": late / early - 1,
+        "threads": sorted({s[3] for s in samples}),
+        "open_files": sorted({s[4] for s in samples}),
+        "disk_bytes": disk,
+        "hardware": hardware(),
+        "series": samples[:: max(1, len(samples) // 200)],
+    }
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(result) + "\n")
+    print(json.dumps({name: value for name, value in result.items() if name != "series"}, indent=2))
+    steady = len(result["threads"]) == 1 and len(result["open_files"]) == 1
+    return 0 if result["rss_growth"] < LIMIT and steady else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""What a checkpoint costs: the time to write one at 100,000 Atari-shaped transitions beside the training between two.
+
+The environment is made up (frames of noise, which nothing compresses, in stacks of four), the rest is a real run: the
+replay fills, two checkpoints are written at the default interval, then updates begin and are timed. The training
+between two checkpoints is that time a step, times the interval.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from nfdrl.agent import Agent
+from nfdrl.bench.report import Row, print_table, write_metrics
+from nfdrl.runs import Checkpoints, newest
+from nfdrl.training.config import TrainConfig
+from nfdrl.training.loop import Pause
+
+METHOD, BATCH, TRAIN_EVERY = "nfdrl-s", 64, 4  # Mnih et al. 2015: an update for four steps
+TRANSITIONS, INTERVAL, TIMED = 100_000, 50_000, 200  # the second is the default of `nfdrl train --checkpoint-every`
+SMOKE = (200, 100, 40)
+TARGET = 0.05
+
+
+class Frames(gymnasium.Env[Any, Any]):
+    """Stacks of four 84 × 84 frames of noise; an episode ends about every 500 steps."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
+    action_space = gymnasium.spaces.Discrete(6)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
+        """A stack of four times the same frame."""
+        super().reset(seed=seed)
+        if seed is not None or not hasattr(self, "_frames"):
+            self._frames = self.np_random.integers(0, 256, (256, 84, 84), np.uint8)
+        self._stack = np.repeat(self._frame()[..., None], 4, -1)
+        return self._stack.copy(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One frame on."""
+        self._stack[..., :3] = self._stack[..., 1:]
+        self._stack[..., 3] = self._frame()
+        return self._stack.copy(), float(action == 0), bool(self.np_random.random() < 0.002), False, {}
+
+    def _frame(self) -> Any:
+        return self._frames[self.np_random.integers(256)]
+
+
+def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
+    """Run the benchmark and write metrics.json."""
+    transitions, interval, timed = SMOKE if smoke else (TRANSITIONS, INTERVAL, TIMED)
+    run = out / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    try:
+        measured = measure(run, transitions, interval, timed, seed)
+    finally:
+        shutil.rmtree(run, ignore_errors=True)
+    rows = rows_of(measured, transitions, interval)
+    print_table(f"Checkpoints of {transitions:,} transitions of 84 × 84 × 4 bytes, every {interval:,} steps", rows)
+    share = measured["checkpoint"] / (measured["step"] * interval)
+    path = write_metrics(
+        out,
+        bench="checkpoint",
+        seed=seed,
+        threads=torch.get_num_threads(),
+        command="nfdrl bench checkpoint" + (" --smoke" if smoke else ""),
+        rows=rows,
+        summary={"share_of_training": share, "target": TARGET, "interval": interval, "timed_steps": timed, **measured},
+    )
+    print(f"a checkpoint takes {share:.2%} of the training between two (target: under {TARGET:.0%}); written: {path}")
+
+
+def measure(run: Path, transitions: int, interval: int, timed: int, seed: int) -> dict[str, float]:
+    """Seconds of a checkpoint, of a step of training, of rewriting everything and of loading; bytes of the first."""
+    config = TrainConfig(
+        buffer_size=transitions, learning_starts=transitions, batch_size=BATCH, train_every=TRAIN_EVERY
+    )
+    agent, checkpoints, writes = Agent(METHOD, Frames(), seed=seed, config=config), Checkpoints(run), []
+    sizes = [0]
+    for event in agent.events(transitions + timed, pause_every=interval):
+        if isinstance(event, Pause):
+            started = time.perf_counter()
+            if not checkpoints.save(agent, regular=True):
+                break
+            writes.append(time.perf_counter() - started)
+            sizes.append(size_of(run))
+            begun = time.perf_counter()
+    training = time.perf_counter() - begun
+    started = time.perf_counter()
+    newest(run, Frames())
+    loading = time.perf_counter() - started
+    started = time.perf_counter()
+    agent.save(run / "whole", replay=True)
+    return {
+        "checkpoint": median(writes),
+        "slowest_checkpoint": max(writes),
+        "checkpoint_bytes": sizes[-1] - sizes[-2],
+        "step": training / timed,
+        "whole": time.perf_counter() - started,
+        "whole_bytes": size_of(run / "whole"),
+        "load": loading,
+    }
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def rows_of(measured: dict[str, float], transitions: int, interval: int) -> list[Row]:
+    """The measurements as a table."""
+    between = measured["step"] * interval
+    whole, checkpoint = measured["whole"], measured["checkpoint"]
+    return [
+        _row("training between two", interval, between, None, "measured a step, times the interval"),
+        _row(
+            "a checkpoint",
+            interval,
+            checkpoint,
+            int(measured["checkpoint_bytes"]),
+            f"{checkpoint / between:.2%} of that; the slowest took {measured['slowest_checkpoint']:.3g} s",
+            whole / checkpoint,
+        ),
+        _row("all rows written again", transitions, whole, int(measured["whole_bytes"]), "what it saves"),
+        _row("loading it, checksums included", transitions, measured["load"], None, ""),
+    ]
+
+
+def _row(what: str, size: int, seconds: float, count: int | None, note: str, ratio: float | None = None) -> Row:
+    return {
+        "what": what,
+        "size": size,
+        "batch": BATCH,
+        "seconds": seconds,
+        "bytes": count,
+        "ratio": ratio,
+        "note": note,
+    }

@@ -1,0 +1,207 @@
+"""Whatever the bytes are, loading gives an agent or one clear line.
+
+A few hundred inputs here; `make fuzz` (NFDRL_FUZZ=100000) spends the same tests on a hundred thousand.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nfdrl import checkpoint
+from nfdrl.agent import Agent
+from nfdrl.cli.settings import apply_settings
+from nfdrl.cli.train import _agent_of
+from nfdrl.errors import NfdrlError
+from nfdrl.files import sealed, to_json
+from nfdrl.laws import METHODS
+from nfdrl.training.presets import PRESETS
+from test_safe_loading import OLD, SMALL, vouch
+
+TOTAL = int(os.environ.get("NFDRL_FUZZ", "400"))
+TRIED: dict[str, list[int]] = {}  # test → inputs, of which refused
+
+
+def share(part: float) -> settings:
+    checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+    return settings(
+        max_examples=max(1, round(part * TOTAL)), deadline=None, suppress_health_check=checks, database=None
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def count() -> Iterator[None]:
+    yield
+    print(f"\n{sum(total for total, _ in TRIED.values()):,} inputs (refused): {TRIED}")
+
+
+@contextmanager
+def refused_or_fine(what: str) -> Iterator[None]:
+    """Nothing but NfdrlError, in one line, may come out."""
+    entry, said = TRIED.setdefault(what, [0, 0]), None
+    entry[0] += 1
+    try:
+        yield
+    except NfdrlError as error:
+        said = str(error)
+    if said is not None:
+        entry[1] += 1
+        assert "\n" not in said
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("agent") / "saved"
+    Agent("nfdrl-s", "CartPole-v1", config=SMALL).learn(60, progress=False).save(folder, replay=True)
+    return folder
+
+
+EDITS = st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=4), st.integers(0, 4)), min_size=1, max_size=4)
+
+
+def edited(content: bytes, edits: list[tuple[float, bytes, int]]) -> bytes:
+    """Some bytes replaced, added or removed."""
+    for place, new, removed in edits:
+        at = round(place * len(content))
+        content = content[:at] + new + content[at + removed :]
+    return content
+
+
+FILES = ["manifest.json", "config.json", "state.json", "weights.safetensors", "replay"]
+
+
+@share(0.4)
+@given(st.sampled_from(FILES), EDITS)
+def test_edited_files(saved: Path, name: str, edits: list[tuple[float, bytes, int]]) -> None:
+    path = next((saved / "replay").iterdir()) if name == "replay" else saved / name
+    whole = path.read_bytes()
+    try:
+        path.write_bytes(edited(whole, edits))
+        with refused_or_fine("edited"):
+            Agent.load(saved)
+    finally:
+        path.write_bytes(whole)
+
+
+@share(0.03)
+@given(st.sampled_from(FILES[1:]), EDITS)
+def test_edited_files_with_right_checksums(saved: Path, name: str, edits: list[tuple[float, bytes, int]]) -> None:
+    before = {path: path.read_bytes() for path in saved.rglob("*") if path.is_file()}
+    path = next((saved / "replay").iterdir()) if name == "replay" else saved / name
+    try:
+        path.write_bytes(edited(before[path], edits))
+        vouch(saved, name)
+        with refused_or_fine("edited, vouched for"):
+            Agent.load(saved)
+    finally:
+        for path, content in before.items():
+            path.write_bytes(content)
+
+
+@share(0.08)
+@given(st.sampled_from(["config.json", "weights.safetensors"]), EDITS)
+def test_edited_files_of_format_1(
+    tmp_path_factory: pytest.TempPathFactory, name: str, edits: list[tuple[float, bytes, int]]
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "format-1"
+    if not folder.exists():
+        shutil.copytree(OLD, folder)
+    (folder / name).write_bytes(edited((OLD / name).read_bytes(), edits))
+    try:
+        with refused_or_fine("format 1"):
+            Agent.load(folder)
+    finally:
+        (folder / name).write_bytes((OLD / name).read_bytes())
+
+
+VALUES: list[Any] = [None, True, -1, 0, 1, 3, 2**31, 2**64, -(10**30), 0.5, 1e308, "", "x", "mean", "é", [], {}]
+VALUES += [[1], [-1, 2**40], {"name": 1}, [[]], "../x", "CartPole-v1", "Box", "float64", "int32", "O"]
+
+
+def with_another_value(content: Any, rng: random.Random) -> Any:
+    """The same JSON with one entry replaced, removed or added anywhere in it."""
+    content = copy.deepcopy(content)
+    places = list(_places(content))
+    holder, key = rng.choice(places)
+    action = rng.random()
+    if action < 0.1 and isinstance(holder, dict):
+        del holder[key]
+    elif action < 0.15 and isinstance(holder, dict):
+        holder[rng.choice(["x", "format", "name"])] = rng.choice(VALUES)
+    else:
+        holder[key] = rng.choice(VALUES)
+    return content
+
+
+def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+    entries = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, value in list(entries):
+        yield content, key
+        yield from _places(value)
+
+
+@share(0.03)
+@given(st.sampled_from(["manifest.json", "config.json", "state.json"]), st.integers(0, 2**40))
+def test_other_values_with_right_checksums(saved: Path, name: str, seed: int) -> None:
+    before = {path: path.read_bytes() for path in saved.rglob("*") if path.is_file()}
+    try:
+        content = json.loads(before[saved / name])
+        content.pop("checksum", None)
+        with refused_or_fine("other values"):
+            content = with_another_value(content, random.Random(seed))
+            if name == "manifest.json":
+                (saved / name).write_bytes(to_json(sealed(content)))
+            else:
+                (saved / name).write_bytes(to_json(content))
+                vouch(saved, name)
+            Agent.load(saved)
+    finally:
+        for path, content in before.items():
+            path.write_bytes(content)
+
+
+RUN: dict[str, Any] = {
+    "method": checkpoint.method_config(METHODS["nfdrl-s"]),
+    "env": "CartPole-v1",
+    "steps": 1000,
+    "seed": 0,
+    "risk": "cvar:0.1",
+    "train": json.loads(json.dumps(checkpoint.asdict(SMALL))),
+}
+
+
+@share(0.01)
+@given(st.integers(0, 2**40))
+def test_settings_of_a_run(seed: int) -> None:
+    config = with_another_value(RUN, random.Random(seed))
+    with refused_or_fine("run settings"):
+        if not isinstance(config.get("env"), str):
+            raise NfdrlError("no env")
+        _agent_of(config, Path("run"), "cpu")
+
+
+NAMES = ["learning_rate", "batch_size", "mlp", "components", "double_q", "max_grad_norm", "return_range", "atoms", "x"]
+WORDS = st.one_of(
+    st.text(max_size=20),
+    st.builds("{}={}".format, st.sampled_from(NAMES), st.text(max_size=12)),
+    st.builds("{}={}".format, st.sampled_from(NAMES), st.sampled_from(VALUES)),
+    st.builds("{}={}".format, st.sampled_from(NAMES), st.recursive(st.integers(), st.lists, max_leaves=4)),
+)
+
+
+@share(0.45)
+@given(st.sampled_from(sorted(METHODS)), st.lists(WORDS, max_size=3))
+def test_words_of_set(method: str, words: list[str]) -> None:
+    with refused_or_fine("words"):
+        apply_settings(words, METHODS[method], PRESETS["default"].config)
