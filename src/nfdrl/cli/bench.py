@@ -24,7 +24,8 @@ class Bench:
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """What to measure: `losses`, `replay`, `checkpoint`, or training beside peers: `train` (CartPole), `atari`, `minatar`."""
+    """What to measure: `losses`, `replay`, `checkpoint`, or training beside peers: `train` (CartPole), `atari` or
+    `minatar`."""
 
     out: Path = Path("out/bench")
     """Folder of the files."""
