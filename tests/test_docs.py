@@ -52,6 +52,9 @@ def test_the_pages_have_commands_and_examples():
 def test_a_command_of_the_docs_runs(words):
     if words[0] == "evaluate":
         assert cli.main(["train", "--env", "CartPole-v1", "--steps", "1200", "--out", words[1]]) == 0
+    if words[:2] == ["train", "--resume"]:
+        assert cli.main(["train", "--env", "CartPole-v1", "--steps", "1200", "--out", words[2]]) == 0
+        (Path(words[2]) / "metrics.json").unlink()  # killed before its evaluation
     assert cli.main(smaller(words)) == 0
 
 

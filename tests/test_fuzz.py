@@ -40,7 +40,7 @@ def share(part: float) -> settings:
     )
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def count() -> Iterator[None]:
     yield
     print(f"\n{sum(total for total, _ in TRIED.values()):,} inputs (refused): {TRIED}")

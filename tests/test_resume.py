@@ -28,6 +28,7 @@ from nfdrl.checkpoint import of_run
 from nfdrl.cli import main
 from nfdrl.cli.train import pausing_on_signals
 from nfdrl.envs.make import EnvLike
+from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
 from nfdrl.networks import TorsoSizes
 from nfdrl.runs import Checkpoints, newest
@@ -366,3 +367,34 @@ def save_without_permission(checkpoints: Checkpoints, agent: Agent, folder: Path
     finally:
         for path in folders:
             path.chmod(0o700)
+
+
+def test_a_run_of_format_1_goes_on_with_an_empty_replay(tmp_path: Path) -> None:
+    old = Path(__file__).parent / "data" / "format-1"
+    shutil.copytree(old, tmp_path / "checkpoint")
+    (tmp_path / "config.json").write_text(json.dumps({"env": "CartPole-v1", "steps": 80, "seed": 7}))
+    (tmp_path / "metrics.csv").write_text("step,updates\n50,9\n80,24\n90,29\n")
+    assert main(resume(tmp_path, "--steps", "200", "--evaluate", "0")) == 0
+    assert [row["step"] for row in rows_of(tmp_path)] == ["50", "80", "100", "150", "200"]
+    assert list(rows_of(tmp_path)[0]) == ["step", "updates"]  # the columns it had
+    assert Agent.load(tmp_path).step == 200
+
+
+def test_an_environment_of_a_module_is_imported_for_a_resume_and_not_for_a_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_env.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Own-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=30)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = tmp_path / "run"
+    line = ["--env", "own_env:Own-v0", "--steps", "100", "--evaluate", "0", "--out", str(out)]
+    assert main(["train", "--no-progress", "--method", "dqn", *line, *QUICK]) == 0
+    del gymnasium.registry["Own-v0"]
+    monkeypatch.delitem(sys.modules, "own_env")
+    assert main(resume(out, "--steps", "150")) == 0
+    assert json.loads((of_run(out)[0] / "config.json").read_text())["env"] == "Own-v0"
+    del gymnasium.registry["Own-v0"]
+    with pytest.raises(NfdrlError, match="unknown environment"):
+        Agent.load(out)

@@ -332,7 +332,10 @@ class Agent:
             if not isinstance(env, VectorEnv) and len(snapshot.position) != train.num_envs:
                 raise NfdrlError("the saved replay is of another number of environments than the saved settings")
             agent._trainer = agent._new_trainer(loaded=bool(state["trainer"]["learning"]))
-            restore(agent._trainer.replay, checkpoint.replay_folder(folder), snapshot)
+            try:
+                restore(agent._trainer.replay, checkpoint.replay_folder(folder), snapshot)
+            except NfdrlError as error:
+                raise NfdrlError(f"{error} (the agent without its replay: Agent.load(…, replay=False))") from None
             agent._trainer.restore(state["trainer"], saved.tensors)
         return agent
 

@@ -95,7 +95,10 @@ class Checkpoints:
 
     def _snapshot(self, path: Path) -> Snapshot | None:
         if path.name not in self._snapshots:
-            snapshot = checkpoint.read(path).replay
+            try:
+                snapshot = checkpoint.read(path).replay
+            except NfdrlError:  # damaged since: nobody can go on from it
+                return None
             if snapshot is None:
                 return None
             self._snapshots[path.name] = snapshot

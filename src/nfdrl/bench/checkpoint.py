@@ -25,7 +25,7 @@ from nfdrl.training.loop import Pause
 
 METHOD, BATCH, TRAIN_EVERY = "nfdrl-s", 64, 4  # Mnih et al. 2015: an update for four steps
 TRANSITIONS, INTERVAL, TIMED = 100_000, 50_000, 200  # the second is the default of `nfdrl train --checkpoint-every`
-SMOKE = (200, 100, 40)
+SMOKE = (60, 30, 8)
 TARGET = 0.05
 
 
@@ -78,7 +78,7 @@ def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
 
 
 def measure(run: Path, transitions: int, interval: int, timed: int, seed: int) -> dict[str, float]:
-    """Seconds of a checkpoint, of a step of training, of rewriting everything and of loading; bytes of the first."""
+    """Seconds of a checkpoint, of a step of training, of rewriting everything and of loading; bytes of the new rows."""
     config = TrainConfig(
         buffer_size=transitions, learning_starts=transitions, batch_size=BATCH, train_every=TRAIN_EVERY
     )
@@ -90,7 +90,7 @@ def measure(run: Path, transitions: int, interval: int, timed: int, seed: int) -
             if not checkpoints.save(agent, regular=True):
                 break
             writes.append(time.perf_counter() - started)
-            sizes.append(size_of(run))
+            sizes.append(size_of(run / "replay"))
             begun = time.perf_counter()
     training = time.perf_counter() - begun
     started = time.perf_counter()
@@ -101,7 +101,7 @@ def measure(run: Path, transitions: int, interval: int, timed: int, seed: int) -
     return {
         "checkpoint": median(writes),
         "slowest_checkpoint": max(writes),
-        "checkpoint_bytes": sizes[-1] - sizes[-2],
+        "rows_bytes": sizes[-1] - sizes[-2],
         "step": training / timed,
         "whole": time.perf_counter() - started,
         "whole_bytes": size_of(run / "whole"),
@@ -124,7 +124,7 @@ def rows_of(measured: dict[str, float], transitions: int, interval: int) -> list
             "a checkpoint",
             interval,
             checkpoint,
-            int(measured["checkpoint_bytes"]),
+            int(measured["rows_bytes"]),
             f"{checkpoint / between:.2%} of that; the slowest took {measured['slowest_checkpoint']:.3g} s",
             whole / checkpoint,
         ),

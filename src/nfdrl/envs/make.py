@@ -7,6 +7,7 @@ import copy
 import re
 import warnings
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -137,7 +138,10 @@ def _find(name: str) -> gymnasium.envs.registration.EnvSpec:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            spec = gymnasium.spec(name)
+            module, colon, inner = name.partition(":")
+            if colon:
+                import_module(module)
+            spec = gymnasium.spec(inner if colon else name)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error) as error:
         for namespace, package in PACKAGES.items():
             if name.startswith(namespace) and find_spec(package) is None:
@@ -145,6 +149,8 @@ def _find(name: str) -> gymnasium.envs.registration.EnvSpec:
         raise _unknown(name) from None
     except ModuleNotFoundError as error:
         raise NfdrlError(f"environment {name!r} needs a module that is not installed: {error.name}") from None
+    except (ValueError, TypeError):
+        raise NfdrlError(f"{name!r} is no environment: it names no module before its colon") from None
     return spec
 
 
