@@ -18,3 +18,11 @@ def double():
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def torch_stays_as_it_is():
+    """The command's own thread and denormal settings would leak into other tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nfdrl.cli.prepare_torch", lambda: None)
+        yield

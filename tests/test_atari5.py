@@ -17,14 +17,6 @@ from nfdrl.paper.pong import largest_fall
 QUICK = ["--no-progress", "--set", "learning_starts=64", "batch_size=16", "report_every=50", "mlp=(16,16)"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def torch_stays_as_it_is():
-    """The command's own thread and denormal settings would leak into other tests; for the fixtures below as well."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nfdrl.cli.prepare_torch", lambda: None)
-        yield
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, torch_stays_as_it_is):
     """Two real runs of different methods."""

@@ -13,12 +13,6 @@ from nfdrl.cli.paper import Paper
 from nfdrl.paper import EXPERIMENTS
 
 
-@pytest.fixture(autouse=True)
-def torch_stays_as_it_is(monkeypatch):
-    """The command's own thread and denormal settings would leak into other tests."""
-    monkeypatch.setattr("nfdrl.cli.prepare_torch", lambda: None)
-
-
 def shell(*words):
     return subprocess.run([sys.executable, "-m", "nfdrl", *words], capture_output=True, text=True, check=False)
 

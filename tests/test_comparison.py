@@ -33,12 +33,6 @@ def silent(steps, text):
     return steps
 
 
-@pytest.fixture(autouse=True)
-def torch_stays_as_it_is(monkeypatch):
-    """The command's own thread and denormal settings would leak into other tests."""
-    monkeypatch.setattr("nfdrl.cli.prepare_torch", lambda: None)
-
-
 def run(out, *words):
     assert main(["compare", "--smoke", "--out", str(out), *words]) == 0
     return json.loads((out / "metrics.json").read_text())

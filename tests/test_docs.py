@@ -35,7 +35,6 @@ def commands():
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nfdrl.cli.prepare_torch", lambda: None)
 
 
 def smaller(words):

@@ -23,12 +23,6 @@ OWN = ["architecture", "params", "alignment", "c51-projection", "quantile-blur",
 FILES = {"figure.png", "figure.svg", "metrics.json"}
 
 
-@pytest.fixture(autouse=True)
-def torch_stays_as_it_is(monkeypatch):
-    """The command's own thread and denormal settings would leak into other tests."""
-    monkeypatch.setattr("nfdrl.cli.prepare_torch", lambda: None)
-
-
 def run_in_process(name, out):
     assert main(["paper", name, "--smoke", "--out", str(out)]) == 0
     return json.loads((out / "metrics.json").read_text())

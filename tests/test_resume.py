@@ -265,7 +265,7 @@ def test_one_interrupt_stops_behind_the_step_and_a_second_at_once(
 ) -> None:
     agent = Agent("dqn", "CartPole-v1", config=SMALL)
     with pausing_on_signals(agent.trainer) as received:
-        for event in agent.events(100):
+        for event in agent.events(20_000):
             if not received:
                 os.kill(os.getpid(), signal.SIGINT)
                 first = agent.step

@@ -26,11 +26,6 @@ MIDDLE = 360 * (1 - (BOTTOM + 0.03 + TOP) / 2)  # of the panel with the laws
 SMALL = TrainConfig(learning_starts=64, batch_size=16, torso=TorsoSizes(mlp=(16, 16)))
 
 
-@pytest.fixture(autouse=True)
-def torch_stays_as_it_is(monkeypatch):
-    monkeypatch.setattr("nfdrl.cli.prepare_torch", lambda: None)
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("agent") / "cartpole"

@@ -175,8 +175,8 @@ class Train:
         steps = int(_setting(config, "steps", folder)) if self.steps is None else self.steps
         if agent.step >= steps and (agent.step > steps or (folder / SUMMARY).exists()):
             raise NfdrlError(f"the run in {str(folder)!r} has {agent.step:,} steps: ask for more than that")
-        if steps != config["steps"]:
-            replace_file(folder / CONFIG, to_json(config | {"steps": steps}))
+        resumed = [*config.get("resumed", ()), agent.step]
+        replace_file(folder / CONFIG, to_json(config | {"steps": steps, "resumed": resumed}))
         own = {name: self._or_own(name, config) for name in ("evaluate", "tensorboard", "keep")}
         every = int(config.get("checkpoint_every", self.checkpoint_every))
         session = Session(folder, agent, steps, own["evaluate"], every, own["tensorboard"], self.progress)
