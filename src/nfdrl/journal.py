@@ -185,8 +185,8 @@ def _open(folder: Path, segment: Segment, dtype: np.dtype[Any]) -> Array:
     path = folder / segment.file.name
     try:
         rows: Array = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, OSError, EOFError, OverflowError, TypeError, SyntaxError) as error:
-        raise NfdrlError(f"{path} is no array of the replay: {error}") from None
+    except Exception as error:  # NumPy reads a header with Python's tokenizer, which has errors of its own
+        raise NfdrlError(f"{path} is no array of the replay: {' '.join(str(error).split())[:200]}") from None
     if rows.dtype != dtype or rows.shape != (segment.rows,):
         raise NfdrlError(f"{path} holds {rows.shape} entries of another kind than this replay's rows")
     return rows
