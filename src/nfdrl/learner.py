@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -84,18 +85,20 @@ class Learner:
         chooser = self.online if self.settings.double_q else None
         target = bellman_target(batch, self.target, self.risk, chooser, next_action)
         predicted = self.online(batch.observation).select(batch.action)
-        loss = self.method.loss(predicted, target, self.generator).mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        losses = self.method.loss(predicted, target, self.generator)
+        # The gradient of their mean, without the mean's own step of autograd.
+        losses.backward(_shares(len(losses), losses.dtype, losses.device))  # type: ignore[no-untyped-call]
+        loss = losses.detach().mean()
         self._step(loss)
         self.updates += 1
         if self.updates % self.settings.target_every == 0:
             self.sync()
-        return loss.detach()
+        return loss
 
     @torch.no_grad()
     def _step(self, loss: Tensor) -> None:
-        norm = torch.linalg.vector_norm(self._gradient)
-        if not math.isfinite((norm + loss).item()):
+        norm = torch.linalg.vector_norm(self._gradient).item()
+        if not (math.isfinite(norm) and math.isfinite(loss.item())):
             self.skipped, self.skipped_in_a_row = self.skipped + 1, self.skipped_in_a_row + 1
             self._gradient.zero_()
             return
@@ -166,12 +169,13 @@ class FlatAdam:
             "step": torch.zeros((), dtype=torch.float32, device=weights.device),
         }
 
-    def step(self, max_norm: float | None = None, norm: Tensor | None = None) -> None:
+    def step(self, max_norm: float | None = None, norm: float | None = None) -> None:
         """Move the weights once; the gradient's norm may be given where it is known."""
-        scale = None  # the kernel divides the gradient by it; no value of it is asked for
+        scale = None  # the kernel divides the gradient by it
         if max_norm is not None:
-            norm = torch.linalg.vector_norm(self.gradient) if norm is None else norm
-            scale = (norm / max_norm).clamp_(min=1.0)
+            norm = torch.linalg.vector_norm(self.gradient).item() if norm is None else norm
+            if norm > max_norm:
+                scale = torch.tensor(norm / max_norm, dtype=torch.float32, device=self.gradient.device)
         self.state["step"].add_(1)
         torch._fused_adam_(
             *([self.weights], [self.gradient], [self.state["mean"]], [self.state["square"]], [], [self.state["step"]]),
@@ -184,6 +188,11 @@ class FlatAdam:
             maximize=False,
             grad_scale=scale,
         )
+
+
+@lru_cache(maxsize=16)
+def _shares(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.full((n,), 1 / n, dtype=dtype, device=device)
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -156,6 +156,8 @@ def select_rows(value: Tensor, action: Tensor | int, event_dims: int) -> Tensor:
         raise NfdrlError("select needs a law with one batch axis for the actions")
     if isinstance(action, int):
         return value.select(axis, action)
-    index = action.to(value.device).long().reshape(action.shape + (1,) * (event_dims + 1))
-    rows, event = value.shape[:axis], value.shape[axis + 1 :]
-    return value.gather(axis, index.expand(*rows, 1, *event)).squeeze(axis)
+    index = action if action.dtype == torch.int64 and action.device == value.device else action.to(value.device).long()
+    index = index.unsqueeze(-1)
+    if event_dims:
+        index = index[(..., *[None] * event_dims)].expand(*value.shape[:axis], 1, *value.shape[axis + 1 :])
+    return value.gather(axis, index).squeeze(axis)

@@ -104,7 +104,7 @@ class Actor:
             law = self._rows(observation)
         else:
             law = self.network(torch.from_numpy(observation).to(self.device))
-        greedy: Array = self.risk(law).argmax(-1).cpu().numpy()
+        greedy: Array = self.risk(law).argmax(-1).numpy(force=True)
         return greedy
 
 
