@@ -28,9 +28,9 @@ SMALL = TrainConfig(
     epsilon_end=0.05,
     learning_rate_decay="constant",
     num_envs=2,
-    report_every=500,
+    report_every=200,
 )
-LIMIT = 0.02
+LIMIT, INTERVAL, WARM = 0.02, 2_000, 10_000
 
 
 def resident() -> tuple[int, int, int]:
@@ -54,18 +54,18 @@ def main() -> int:
         folder = Path(name)
         checkpoints = Checkpoints(folder)
         trackers = [CsvTracker(folder / "metrics.csv"), TensorBoardTracker(folder / "tensorboard")]
-        for event in agent.events(10**9, trackers, pause_every=5_000):
+        for event in agent.events(10**9, trackers, pause_every=INTERVAL):
             if isinstance(event, Pause):
                 checkpoints.save(agent, regular=True, metrics=folder / "metrics.csv")
             full = agent.trainer.replay.filled == agent.trainer.replay.length and checkpoints.best is not None
             # From the fourth checkpoint on everything that is made once has been made.
-            if isinstance(event, Report) and full and agent.step > 20_000:
+            if isinstance(event, Report) and full and agent.step > WARM:
                 samples.append((round(time.monotonic() - started, 1), agent.step, *resident()))
             if time.monotonic() - started > 60 * args.minutes:
                 break
         disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if len(samples) < 20:
-        print("too short: fewer than 20 samples behind step 20,000", file=sys.stderr)
+        print(f"too short: fewer than 20 samples behind step {WARM:,}", file=sys.stderr)
         return 1
     tenth = max(1, len(samples) // 10)
     early, late = (sorted(s[2] for s in part)[tenth // 2] for part in (samples[:tenth], samples[-tenth:]))
@@ -74,7 +74,7 @@ def main() -> int:
         "method": args.method,
         "seed": args.seed,
         "steps": agent.step,
-        "checkpoints": agent.step // 5_000,
+        "checkpoints": agent.step // INTERVAL,
         "samples": len(samples),
         "rss_bytes_first_tenth": early,
         "rss_bytes_last_tenth": late,
