@@ -30,12 +30,16 @@ class Naive:
     terminated: bool
     truncated: bool
     reached: float
+    explored: bool
 
 
 def naive_return(steps: list[Naive], n: int) -> tuple[float, float, float]:
-    """Reward, discount and last observation of up to n steps, by the definition."""
+    """Reward, discount and last observation of up to n steps, by the definition; the first action may be any."""
     reward, discount = 0.0, 1.0
-    for step in steps[:n]:
+    for k, following in enumerate(steps[:n]):
+        if k and following.explored:
+            break
+        step = following
         reward += discount * step.reward
         discount *= 0.0 if step.terminated else DISCOUNT
         if step.terminated or step.truncated:
@@ -56,9 +60,11 @@ def play(replay: Replay, envs: int, endings: list[list[int]], skip_mode: bool) -
         action, reward = np.array([next(ids) % 7 for _ in row]), np.array([float(next(ids) % 11) for _ in row])
         terminated, truncated = (ends == 1) & live, (ends == 2) & live
         reached = np.array([[next(ids)] for _ in row], np.float32)
+        explored = np.array([next(ids) % 5 == 0 for _ in row])
         for e in np.flatnonzero(live):
             flags = bool(terminated[e]), bool(truncated[e])
-            records[e].append(Naive(observation[e, 0], int(action[e]), reward[e], *flags, float(reached[e, 0])))
+            what = (observation[e, 0], int(action[e]), reward[e], *flags, float(reached[e, 0]), bool(explored[e]))
+            records[e].append(Naive(*what))
         ended = terminated | truncated
         following = reached.copy()
         if skip_mode:  # the reset comes one step later and takes no action
@@ -68,7 +74,7 @@ def play(replay: Replay, envs: int, endings: list[list[int]], skip_mode: bool) -
             for e in np.flatnonzero(ended):
                 following[e] = next(ids)
             step = Step(reward, terminated, truncated, reached, following, ended)
-        replay.add(action, step)
+        replay.add(action, step, explored)
         observation = following
     return records
 

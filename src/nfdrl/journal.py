@@ -22,7 +22,7 @@ from nfdrl.files import FileRecord, check_file, check_size, sync_folder, write_f
 from nfdrl.replay import Replay
 
 Array = NDArray[Any]
-COLUMNS = ("action", "reward", "kept", "ended", "live")
+COLUMNS = ("action", "reward", "kept", "ended", "explored", "live")
 CHUNK_BYTES = 8 << 20
 MAX_SEGMENTS = 256  # with more, all rows are written into one: a manifest stays short however often one is made
 

@@ -20,7 +20,7 @@ from nfdrl.errors import NfdrlError
 
 Array = NDArray[Any]
 EVERY = slice(None)
-COLUMN_BYTES = 8 + 4 + 4 + 1 + 1  # action, reward, discount and two flags of a row
+COLUMN_BYTES = 8 + 4 + 4 + 1 + 1 + 1  # action, reward, discount and three flags of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def row_bytes(space: gymnasium.Space[Any], frames: bool = False) -> int:
 
     >>> images = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
     >>> row_bytes(images), row_bytes(images, frames=True)
-    (28242, 7090)
+    (28243, 7091)
     """
     assert space.shape is not None
     observation = int(np.prod(space.shape)) * storage_dtype(space).itemsize
@@ -168,6 +168,7 @@ class Replay:
         self.reward = np.zeros(rows, np.float32)
         self.kept = np.zeros(rows, np.float32)  # the discount of one step: 0 where it terminated
         self.ended = np.zeros(rows, np.bool_)
+        self.explored = np.zeros(rows, np.bool_)  # the action was taken to explore
         self.live = np.zeros(rows, np.bool_)
         self.discount, self.n_step, self.rng = discount, n_step, rng
         self.first_row = np.arange(num_envs) * self.length
@@ -188,10 +189,14 @@ class Replay:
         self.open = True
         self.storage.write(self.first_row + self.cursor, observation)
 
-    def add(self, action: Array, step: Step) -> int:
-        """Store one step of all environments; the number of transitions in it."""
+    def add(self, action: Array, step: Step, explored: Array | None = None) -> int:
+        """Store one step of all environments; the number of transitions in it.
+
+        A return over several steps stops before an action that was `explored`: what follows it says little about the
+        policy (Watkins 1989 cuts traces there).
+        """
         if self.first_row.size == 1 and step.live is None and not self.storage.depth:
-            return self._add_one(action, step)
+            return self._add_one(action, step, explored)
         chosen: Any = EVERY if step.live is None or step.live.all() else np.flatnonzero(step.live)
         rows = (self.first_row + self.cursor)[chosen]
         terminated = step.terminated[chosen]
@@ -201,6 +206,7 @@ class Replay:
         self.reward[rows] = (step.reward if step.learned_reward is None else step.learned_reward)[chosen]
         self.kept[rows] = self.discount * ~terminated
         self.ended[rows] = terminated | step.truncated[chosen]
+        self.explored[rows] = False if explored is None else explored[chosen]
         self.live[rows] = True
         self._advance(chosen)
         self.storage.write((self.first_row + self.cursor)[chosen], step.reached[chosen])
@@ -211,7 +217,7 @@ class Replay:
         self.transitions += rows.size
         return int(rows.size)
 
-    def _add_one(self, action: Array, step: Step) -> int:
+    def _add_one(self, action: Array, step: Step, explored: Array | None) -> int:
         """The same for a single environment: plain indices take a tenth of the time of arrays of one."""
         row, terminated = int(self.cursor[0]), bool(step.terminated[0])
         if step.life_lost is not None:
@@ -220,6 +226,7 @@ class Replay:
         self.reward[row] = (step.reward if step.learned_reward is None else step.learned_reward)[0]
         self.kept[row] = 0.0 if terminated else self.discount
         self.ended[row] = terminated or step.truncated[0]
+        self.explored[row] = explored is not None and explored[0]
         self.live[row] = True
         self._write_next(step.reached)
         if step.fresh[0]:
@@ -272,7 +279,7 @@ class Replay:
         reward, discount, last = self.reward[rows], self.kept[rows], rows
         following = self._following(rows)
         for _ in range(self.n_step - 1):
-            going = ~self.ended[last] & self.live[following]
+            going = ~self.ended[last] & self.live[following] & ~self.explored[following]
             reward = reward + np.where(going, discount * self.reward[following], 0).astype(np.float32)
             discount = np.where(going, discount * self.kept[following], discount)
             last = np.where(going, following, last)

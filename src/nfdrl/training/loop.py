@@ -84,11 +84,12 @@ class Actor:
         self.network, self.actions, self.rng, self.risk = network, actions, rng, risk
         self.device = next(network.parameters()).device
         self._rows = RowPass(network) if RowPass.suits(network) else None
+        self.explored: Array = np.zeros(0, np.bool_)  # whose last action was a random one
 
     def act(self, observation: Array, epsilon: float) -> Array:
         """One action a row; the coin is thrown before the network is asked."""
         n = len(observation)
-        explore = self.rng.random(n) < epsilon
+        explore = self.explored = self.rng.random(n) < epsilon
         exploring = np.count_nonzero(explore)  # counting is the fastest way to ask for any and all
         if exploring == n:
             return self.rng.integers(self.actions, size=n)
@@ -151,7 +152,7 @@ class Trainer:
             action = self._act(observation, epsilon)
             step = self.stream.step(action)
             check_step(step, self.step)
-            added = self.replay.add(action, step)
+            added = self.replay.add(action, step, self._explored(len(action)))
             observation = self._typed(step.observation)
             self.step += added
             ended = self._count(step)
@@ -182,6 +183,12 @@ class Trainer:
         if self._actor is None:
             return self.rng.integers(self.actions, size=len(observation))
         return self._actor.act(observation, epsilon)
+
+    def _explored(self, n: int) -> Array | None:
+        """Which of the last actions were random; None where that does not matter."""
+        if self.config.n_step == 1 or not self.config.cut_explored:
+            return None
+        return np.ones(n, np.bool_) if self._actor is None else self._actor.explored
 
     def _train(self, added: int, fraction: float, meter: _Meter) -> None:
         """The updates that are due: one for each `train_every` transitions since learning began."""
