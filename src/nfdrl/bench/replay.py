@@ -131,7 +131,7 @@ def resident() -> dict[str, float]:
 def _bytes(replay: Replay) -> int:
     """Everything a replay allocated."""
     storage: Any = replay.storage
-    columns = (replay.action, replay.reward, replay.kept, replay.ended, replay.live)
+    columns = (replay.action, replay.reward, replay.kept, replay.ended, replay.explored, replay.live)
     observations = storage.array.nbytes if isinstance(storage, ArrayStorage) else storage.nbytes
     return int(observations) + sum(column.nbytes for column in columns)
 
