@@ -70,7 +70,15 @@ def test_the_largest_replay_that_fits_is_named_and_fits() -> None:
 @pytest.mark.parametrize("space", [gymnasium.spaces.Box(0, 255, (5, 7), np.uint8), gymnasium.spaces.Discrete(3)])
 def test_a_row_takes_what_is_said(space: gymnasium.Space) -> None:
     replay = Replay(100, space, rng=np.random.default_rng(0))
-    arrays = (replay.action, replay.reward, replay.kept, replay.ended, replay.live, replay.storage.array)
+    arrays = (
+        replay.action,
+        replay.reward,
+        replay.kept,
+        replay.ended,
+        replay.explored,
+        replay.live,
+        replay.storage.array,
+    )
     assert sum(array.nbytes for array in arrays) == 100 * row_bytes(space)
 
 
@@ -80,7 +88,7 @@ def test_a_run_that_cannot_fit_is_refused_before_anything_is_written(
     out = tmp_path / "run"
     assert main(["train", "--out", str(out), "--set", "buffer_size=900000000000"]) == 2
     error = capsys.readouterr().err
-    assert "needs 3.06e+04 GB" in error
+    assert "needs 3.15e+04 GB" in error
     assert "buffer_size can be at most" in error
     assert not out.exists()
 

@@ -263,6 +263,7 @@ def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(
 def test_one_interrupt_stops_behind_the_step_and_a_second_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     agent = Agent("dqn", "CartPole-v1", config=SMALL)
     with pausing_on_signals(agent.trainer) as received:
         for event in agent.events(20_000):
@@ -276,6 +277,7 @@ def test_one_interrupt_stops_behind_the_step_and_a_second_at_once(
         assert received == [signal.SIGINT]
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
 
 
 def test_a_run_without_a_checkpoint_starts_again(undisturbed: Path, tmp_path: Path) -> None:
