@@ -33,6 +33,7 @@ T = TypeVar("T")
 Row = dict[str, Any]
 
 DPI = 150
+SAMPLES = 128  # base points of the flows that learn here: twice the default, since a figure is learned once
 ROW_KEYS = ("method", "state", "action")
 
 

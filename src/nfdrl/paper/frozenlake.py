@@ -18,7 +18,7 @@ from nfdrl.evaluation.distances import batch_distances
 from nfdrl.evaluation.truth import ReturnTruth, exact_returns
 from nfdrl.laws.base import Law
 from nfdrl.laws.flow import FlowMethod
-from nfdrl.paper.base import Experiment, Progress, Result
+from nfdrl.paper.base import SAMPLES, Experiment, Progress, Result
 from nfdrl.style import GREEN, GREY, INK, LIGHT, SKY, color_of
 from nfdrl.training.policy_evaluation import Evaluation, evaluate_policy
 
@@ -45,7 +45,7 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
     policy = mdp.optimal_policy(DISCOUNT)
     truth = exact_returns(mdp, policy, DISCOUNT)
     learned = evaluate_policy(
-        mdp, policy, FlowMethod(), settings, discount=DISCOUNT, seed=seed,
+        mdp, policy, FlowMethod(samples=SAMPLES), settings, discount=DISCOUNT, seed=seed,
         track=lambda steps: progress.track(steps, "nfdrl-s on FrozenLake", settings.updates),
     )  # fmt: skip
     law = learned.laws(truth.pairs)

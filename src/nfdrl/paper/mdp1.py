@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from nfdrl.envs.toy import mdp1
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.losses.cramer import Comparison, Distance
-from nfdrl.paper.base import Experiment, Progress, Result
+from nfdrl.paper.base import SAMPLES, Experiment, Progress, Result
 from nfdrl.paper.toy import Learned, learn_pair
 from nfdrl.style import draw_law, draw_truth, figure, legend_below
 from nfdrl.training.policy_evaluation import Evaluation
@@ -34,7 +34,7 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
             comparison = Comparison(distance, kernel="gaussian", bandwidth=bandwidth, relative_bandwidth=0.05)
             learned.append(
                 learn_pair(
-                    mdp, pair, FlowMethod(comparison, terminal_std=spread), settings,
+                    mdp, pair, FlowMethod(comparison, terminal_std=spread, samples=SAMPLES), settings,
                     method_name=name, label=f"{name} h={bandwidth} σ={spread}", seed=seed, progress=progress,
                     bandwidth=bandwidth, terminal_std=spread,
                 )

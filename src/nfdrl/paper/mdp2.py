@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from nfdrl.envs.toy import mdp2
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.losses.cramer import Comparison
-from nfdrl.paper.base import Experiment, Progress, Result
+from nfdrl.paper.base import SAMPLES, Experiment, Progress, Result
 from nfdrl.paper.toy import Learned, learn_pair, valley
 from nfdrl.style import color_of, draw_law, draw_truth, figure, legend_below
 from nfdrl.training.policy_evaluation import Evaluation
@@ -44,7 +44,7 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
     learned = []
     for label, method_name, comparison, probability in CASES:
         one = learn_pair(
-            mdp2(p=probability), (0, 0), FlowMethod(comparison), settings,
+            mdp2(p=probability), (0, 0), FlowMethod(comparison, samples=SAMPLES), settings,
             method_name=method_name, label=label, seed=seed, progress=progress,
             loss_form=label, rooted=comparison.rooted, probability=probability,
         )  # fmt: skip

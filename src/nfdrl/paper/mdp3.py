@@ -22,7 +22,7 @@ from nfdrl.laws.quantile import QuantileLaw
 from nfdrl.losses.cramer import Comparison
 from nfdrl.networks import table
 from nfdrl.numerics.atoms import midpoints
-from nfdrl.paper.base import Experiment, Progress, Result, Row
+from nfdrl.paper.base import SAMPLES, Experiment, Progress, Result, Row
 from nfdrl.style import View, color_of, draw_law, draw_truth, figure, label_of, legend_below
 from nfdrl.training.policy_evaluation import Evaluation, embedded_table, evaluate_policy
 
@@ -43,8 +43,8 @@ SMOKE = Evaluation(updates=15, batch_size=16, learning_rate=1e-3)
 # IQN at its best: the pinball loss, since a Huber threshold of 1 blurs modes of deviation 1.
 METHODS: dict[str, tuple[Method, Evaluation]] = {
     "iqn": (IQN(hidden=128, samples=32, target_samples=32, huber_threshold=0.0), NETWORK),
-    "nfdrl-s": (FlowMethod(initial_bound=BOUND), FLOW),
-    "nfdrl-e": (FlowMethod(Comparison("exact"), initial_bound=BOUND), FLOW),
+    "nfdrl-s": (FlowMethod(initial_bound=BOUND, samples=SAMPLES), FLOW),
+    "nfdrl-e": (FlowMethod(Comparison("exact"), initial_bound=BOUND, samples=SAMPLES), FLOW),
 }
 
 
