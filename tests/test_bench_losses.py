@@ -53,7 +53,7 @@ def test_a_ratio_is_the_time_of_the_literal_form_over_ones_own(metrics):
 def test_metrics_say_where_and_how_they_were_measured(metrics):
     assert set(metrics) == {"bench", "seed", "version", "date", "hardware", "command", "rows", "summary"}
     assert (metrics["bench"], metrics["seed"]) == ("losses", 3)
-    assert set(metrics["hardware"]) == {"cpu", "cores", "threads", "system", "torch", "python"}
+    assert set(metrics["hardware"]) == {"cpu", "cores", "threads", "system", "torch", "python", "numba"}
     assert metrics["hardware"]["threads"] == 1
     assert metrics["command"].startswith("nfdrl bench losses --out ")
     assert metrics["command"].endswith("--smoke --seed 3")

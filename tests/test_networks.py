@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import gymnasium
 import numpy as np
 import pytest
@@ -7,10 +9,11 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from torch.testing import assert_close
 
+from nfdrl.dense import Dense
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
 from nfdrl.learner import Learner, Optimisation
-from nfdrl.networks import Layers, RowPass, TorsoSizes, network_for, torso_for
+from nfdrl.networks import TorsoSizes, network_for, torso_for
 
 SPACES = {
     "MLP": Box(-1, 1, (4,)),
@@ -104,29 +107,49 @@ def test_layers_need_units() -> None:
         TorsoSizes(mlp=(0,))
 
 
-def test_fused_layers_are_the_plain_ones():
-    torch.manual_seed(0)
-    layers, x = Layers(5, (7, 3)).double(), torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
-    plain = x
-    for layer in layers:
-        plain = torch.relu(layer(plain))
-    assert_close(layers(x), plain)
-    with torch.no_grad():
-        assert_close(layers(x), plain)
-    pull = torch.randn_like(plain)
-    inputs = (x, *layers.parameters())
-    for ours, theirs in zip(*(torch.autograd.grad(y, inputs, pull) for y in (layers(x), plain)), strict=True):
-        assert_close(ours, theirs)
-
-
 @pytest.mark.parametrize("name", METHODS)
-def test_a_row_in_numpy_is_the_network_even_after_its_weights_moved(name):
-    space = gymnasium.spaces.Box(-1, 1, (2, 3), np.float32)
-    network = network_for(METHODS[name], space, 3, TorsoSizes(mlp=(8, 8)), seed=0)
-    learner = Learner(METHODS[name], network, Optimisation())
-    rows = RowPass(learner.online)
-    x = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(1))
-    learner._online_weights.add_(0.1)
+def test_a_network_in_numpy_is_the_one_in_pytorch_even_after_its_weights_moved(name):
+    for space in SPACES.values():
+        sizes = TorsoSizes(mlp=(8, 8), image=(8,), small_image=(8,))
+        network = network_for(METHODS[name], space, 3, sizes, seed=0)
+        learner = Learner(METHODS[name], network, Optimisation())
+        x = samples(space)
+        with torch.no_grad():
+            learner.online(x)
+            learner._online_weights.add_(0.01)
+            without = learner.online(x).mean()
+        assert_close(without, learner.online(x).mean().detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_layers_in_numpy_give_the_gradients_of_autograd():
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(5, 7), torch.nn.Linear(7, 6), torch.nn.Linear(6, 3)]
+    x = torch.randn(4, 5, requires_grad=True)
+    y = layers[2](torch.relu(layers[1](torch.relu(layers[0](x)))))
+    pull = torch.randn_like(y)
+    y.backward(pull)
+    expected = [p.grad.clone() for layer in layers for p in layer.parameters()]
+    for layer in layers:
+        for p in layer.parameters():
+            p.grad.fill_(99.0)  # set, not added to
+    dense = Dense(layers, rectified=2)
+    outputs = dense.forward(x.detach().numpy())
+    to_input = dense.backward(outputs, pull.numpy(), to_input=True)
+    assert_close(torch.from_numpy(outputs[-1]), y.detach())
+    assert_close(torch.from_numpy(to_input), x.grad)
+    for found, wanted in zip((p.grad for layer in layers for p in layer.parameters()), expected, strict=True):
+        assert_close(found, wanted)
+
+
+def test_weights_that_went_elsewhere_are_found_again():
+    network = network_for(METHODS["dqn"], SPACES["MLP"], 2, TorsoSizes(mlp=(8,)), seed=0)
+    x = samples(SPACES["MLP"])
     with torch.no_grad():
-        assert_close(rows(x.numpy()).mean(), learner.online(x).mean())
-    assert not RowPass.suits(network_for(METHODS[name], gymnasium.spaces.Discrete(4), 3, TorsoSizes(), seed=0))
+        before = network(x).mean()
+        network.double()
+        assert network.dense is None
+        network.float()
+        for parameter in network.parameters():
+            parameter.data = parameter.data + 1
+        assert not torch.allclose(network(x).mean(), before)
+    assert_close(network(x).mean().detach(), copy.deepcopy(network)(x).mean().detach())

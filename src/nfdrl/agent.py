@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 from typing_extensions import Self
 
@@ -93,7 +95,7 @@ class Agent:
         learner = Learner(
             self.method, network.to(self.device), self.config.optimisation(), risk=self.risk, generator=generator
         )
-        self._actor = Actor(learner.online, int(self.action_space.n), self._rng, self.risk)
+        self._actor = Actor(learner, int(self.action_space.n), self._rng)
         return learner
 
     def _after_warm_up(self, replay: Replay) -> Learner:
@@ -342,14 +344,23 @@ class Agent:
 
 @contextmanager
 def _threads_for(space: gymnasium.Space[Any]) -> Iterator[None]:
-    """One thread for networks without convolutions: sharing out their small tensors costs more than it saves."""
+    """One thread for networks without convolutions: sharing out their small tensors costs more than it saves.
+
+    NumPy's linear algebra gets as many as PyTorch.
+    """
     before = torch.get_num_threads()
-    if not (isinstance(space, gymnasium.spaces.Box) and is_image(space)):
-        torch.set_num_threads(1)
+    count = before if isinstance(space, gymnasium.spaces.Box) and is_image(space) else 1
+    torch.set_num_threads(count)
     try:
-        yield
+        with _libraries().limit(limits=count, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(before)
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def _matching(source: Source, config: dict[str, Any]) -> Source:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, cast
 
@@ -13,10 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from nfdrl.dense import Dense
 from nfdrl.errors import NfdrlError
-from nfdrl.laws.base import Head, Law, Method
+from nfdrl.laws.base import Head, Law, LinearHead, Method
 
 NATURE_LEAST_SIDE = 36  # the three convolutions of Mnih et al. 2015 leave nothing of a smaller image
 
@@ -37,104 +38,79 @@ class TorsoSizes:
                 raise NfdrlError(f"widths of {name} layers must be at least 1, got {widths}")
 
 
-class OneHot(nn.Module):
-    """A finite state as a one-hot row: a linear head on it is a table."""
-
-    def __init__(self, n: int, start: int = 0) -> None:
-        super().__init__()
-        self.features = n
-        self.start = start
-
-    def forward(self, state: Tensor) -> Tensor:
-        """Integers (...) to rows (..., n)."""
-        index = state.long() - self.start
-        return nn.functional.one_hot(index, self.features).to(torch.get_default_dtype())
-
-
-class MultiOneHot(nn.Module):
-    """Several finite coordinates, each as a one-hot row, side by side, then fully connected layers."""
-
-    def __init__(self, sizes: Sequence[int], starts: Sequence[int], widths: Sequence[int]) -> None:
-        super().__init__()
-        self.parts = nn.ModuleList(OneHot(n, start) for n, start in zip(sizes, starts, strict=True))
-        self.layers = MLP(sum(sizes), widths)
-        self.features = self.layers.features
-
-    def forward(self, state: Tensor) -> Tensor:
-        """Integers (B, ...) to features (B, F)."""
-        columns = state.flatten(1).unbind(-1)
-        rows = [part(column) for part, column in zip(self.parts, columns, strict=True)]
-        return self.layers.forward(torch.cat(rows, -1))
-
-
 class Layers(nn.ModuleList):
-    """Linear layers, each followed by ReLU.
-
-    They are one step of autograd: at this size its bookkeeping takes longer than the layers.
-    """
+    """Linear layers, each followed by ReLU."""
 
     def __init__(self, inputs: int, widths: Sequence[int]) -> None:
         sizes = [inputs, *widths]
         super().__init__(nn.Linear(n, m) for n, m in pairwise(sizes))
         self.features = sizes[-1]
-        self.weights = [*self.parameters()]  # weight, bias, weight, bias, …
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows (B, F) to rows (B, last width)."""
-        if not torch.is_grad_enabled():
-            return _activations(x, self.weights)[-1]
-        return cast(Tensor, _Layers.apply(x, *self.weights))  # type: ignore[no-untyped-call]
+        for layer in self:
+            x = nn.functional.relu(layer(x))
+        return x
 
 
-def _activations(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-    """The input and the output of every layer."""
-    outputs = [x]
-    for weight, bias in zip(weights[::2], weights[1::2], strict=True):
-        outputs.append(torch.addmm(bias, outputs[-1], weight.t()).relu_())
-    return outputs
+class Torso(nn.Module):
+    """Observations to features: a stem that makes rows of them, then fully connected layers, maybe none."""
 
-
-class _Layers(torch.autograd.Function):
-    """What `Layers` computes, with its own backward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, *weights: Tensor) -> Tensor:
-        outputs = _activations(x, weights)
-        ctx.save_for_backward(*outputs, *weights[::2])
-        return outputs[-1]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        grad, count = grad_outputs[0], len(ctx.saved_tensors) // 2
-        outputs, weights = ctx.saved_tensors[: count + 1], ctx.saved_tensors[count + 1 :]
-        found: list[Tensor | None] = []
-        for k in reversed(range(count)):
-            grad = torch.ops.aten.threshold_backward(grad, outputs[k + 1], 0)
-            found = [grad.t() @ outputs[k], grad.sum(0), *found]
-            if k or ctx.needs_input_grad[0]:
-                grad = grad @ weights[k]
-        return grad if ctx.needs_input_grad[0] else None, *found
-
-
-class MLP(nn.Module):
-    """Fully connected layers with ReLU on the flattened observation."""
-
-    def __init__(self, inputs: int, widths: Sequence[int]) -> None:
+    def __init__(self, inputs: int, widths: Sequence[int], **parts: nn.Module) -> None:
         super().__init__()
+        for name, part in parts.items():  # those of the stem
+            self.add_module(name, part)
         self.layers = Layers(inputs, widths)
         self.features = self.layers.features
 
+    def stem(self, observation: Tensor) -> Tensor:
+        """Observations (B, ...) to rows (B, inputs)."""
+        raise NotImplementedError
+
     def forward(self, observation: Tensor) -> Tensor:
-        """Numbers (B, ...) to features (B, F)."""
+        """Observations (B, ...) to features (B, F)."""
+        return self.layers.forward(self.stem(observation))
+
+
+class OneHot(Torso):
+    """A finite state as a one-hot row: a linear head on it is a table."""
+
+    def __init__(self, n: int, start: int = 0) -> None:
+        super().__init__(n, ())
+        self.start = start
+
+    def stem(self, observation: Tensor) -> Tensor:
+        """Integers (...) to rows (..., n)."""
+        index = observation.long() - self.start
+        return nn.functional.one_hot(index, self.features).to(torch.get_default_dtype())
+
+
+class MultiOneHot(Torso):
+    """Several finite coordinates, each as a one-hot row, side by side, then fully connected layers."""
+
+    def __init__(self, sizes: Sequence[int], starts: Sequence[int], widths: Sequence[int]) -> None:
+        super().__init__(sum(sizes), widths)
+        self.parts = [OneHot(n, start) for n, start in zip(sizes, starts, strict=True)]
+
+    def stem(self, observation: Tensor) -> Tensor:
+        """Integers (B, ...) to rows."""
+        columns = observation.flatten(1).unbind(-1)
+        return torch.cat([part(column) for part, column in zip(self.parts, columns, strict=True)], -1)
+
+
+class MLP(Torso):
+    """Fully connected layers with ReLU on the flattened observation."""
+
+    def stem(self, observation: Tensor) -> Tensor:
+        """Numbers (B, ...) to rows."""
         if observation.ndim != 2:
             observation = observation.reshape(len(observation), -1)
         if not observation.is_floating_point():
             observation = observation.to(torch.get_default_dtype())
-        return self.layers.forward(observation)
+        return observation
 
 
-class ImageTorso(nn.Module):
+class ImageTorso(Torso):
     """Convolutions, then fully connected layers, on images of either channel order.
 
     Channels-last observations are permuted, not copied: the result already has PyTorch's `channels_last` strides,
@@ -149,26 +125,22 @@ class ImageTorso(nn.Module):
         channels_first: bool,
         scale: bool,
     ) -> None:
-        super().__init__()
-        self.channels_first, self.scale = channels_first, scale
-        self.convolutions = convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         with torch.no_grad():
-            flat = self._convolve(torch.zeros(1, *shape)).shape[1]
-        self.layers = Layers(flat, widths)
-        self.features = self.layers.features
+            image = torch.zeros(1, *shape) if channels_first else torch.zeros(1, *shape).permute(0, 3, 1, 2)
+            flat = convolutions(image).numel()
+        convolutions = convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        super().__init__(flat, widths, convolutions=convolutions)
+        self.channels_first, self.scale = channels_first, scale
 
-    def forward(self, image: Tensor) -> Tensor:
-        """Images (B, H, W, C) or (B, C, H, W) to features (B, F)."""
-        return self.layers.forward(self._convolve(image))
-
-    def _convolve(self, image: Tensor) -> Tensor:
-        if not self.channels_first:
-            image = image.permute(0, 3, 1, 2)
+    def stem(self, observation: Tensor) -> Tensor:
+        """Images (B, H, W, C) or (B, C, H, W) to rows."""
+        image = observation if self.channels_first else observation.permute(0, 3, 1, 2)
         # A product after the conversion is ten times as fast as a division of integers.
         x = image.float().mul_(1 / 255) if self.scale else image.to(torch.get_default_dtype())
         if self.channels_first:
             x = x.contiguous(memory_format=torch.channels_last)
-        return cast(Tensor, self.convolutions(x)).flatten(1)
+        features: Tensor = cast(Any, self.convolutions)(x)
+        return features.flatten(1)
 
 
 class NatureCNN(ImageTorso):
@@ -193,46 +165,64 @@ class SmallCNN(ImageTorso):
 
 
 class Network(nn.Module):
-    """Observation → features → the return law of every action."""
+    """Observation → features → the return law of every action.
+
+    Without gradients, on the CPU, the linear layers run in NumPy.
+    """
 
     def __init__(self, torso: nn.Module, head: Head) -> None:
         super().__init__()
         self.torso = torso
         self.head = head
+        self._dense: Dense | None = None
 
     def forward(self, observation: Tensor) -> Law:
         """The laws of all actions; batch shape (B, A)."""
-        return self.head.forward(self.torso.forward(observation))
+        dense = None if torch.is_grad_enabled() else self.dense
+        if dense is None:
+            return self.head.forward(self.torso.forward(observation))
+        return self.law(torch.from_numpy(self.raw(observation)))
 
     # Without the modules' hooks: for one observation they take longer than the network.
     __call__ = forward
 
+    @property
+    def dense(self) -> Dense | None:
+        """The linear layers in NumPy, where they can run there: a torso of ours, in float32 on the CPU."""
+        dense, layers = self._dense, self._linear
+        if dense is None or dense.address != layers[0].weight.data_ptr():
+            rectified = len(layers) - isinstance(self.head, LinearHead)
+            dense = self._dense = Dense(layers, rectified) if Dense.suits(layers) else None
+        return dense
 
-class RowPass:
-    """A network asked for a row or a few at a time: its fully connected torso in NumPy, on views of the weights.
+    def renew(self) -> None:
+        """Look for parameters and gradients anew; to be called where they were moved."""
+        self._dense = None
 
-    PyTorch's calls take ten times as long as such a product.
-    """
+    @cached_property
+    def _linear(self) -> list[nn.Linear]:
+        if not isinstance(self.torso, Torso):
+            return []
+        layers = cast(list[nn.Linear], [*self.torso.layers])
+        return [*layers, self.head.linear] if isinstance(self.head, LinearHead) else layers
 
-    def __init__(self, network: Network) -> None:
-        torso = network.torso
-        assert isinstance(torso, MLP)
-        views = [weight.detach().numpy() for weight in torso.layers.weights]
-        self.network, self.weights = network, [(w.T, b) for w, b in zip(views[::2], views[1::2], strict=True)]
+    def raw(self, observation: Tensor) -> NDArray[Any]:
+        """What the linear layers put out, in NumPy and without gradients; shape (B, ...) → (B, outputs)."""
+        dense = self.dense
+        assert dense is not None, "the network has no linear layers in NumPy"
+        if not isinstance(self.torso, ImageTorso):  # there is no graph to avoid
+            return dense.forward(self.stem(observation).numpy())[-1]
+        with torch.no_grad():
+            return dense.forward(self.stem(observation).numpy())[-1]
 
-    @staticmethod
-    def suits(network: Network) -> bool:
-        """Whether the network is one of these, on the CPU."""
-        return type(network.torso) is MLP and next(network.parameters()).device.type == "cpu"
+    def stem(self, observation: Tensor) -> Tensor:
+        """What the linear layers are given; shape (B, ...) → (B, F)."""
+        return cast(Torso, self.torso).stem(observation)
 
-    def __call__(self, observation: NDArray[Any]) -> Law:
-        """The laws of all actions; shape (B, ...) → batch shape (B, A)."""
-        x = observation.reshape(len(observation), -1)
-        for weight, bias in self.weights:
-            x = x @ weight
-            x += bias
-            np.maximum(x, 0, out=x)
-        return self.network.head.forward(torch.from_numpy(x))
+    def law(self, output: Tensor) -> Law:
+        """The laws of what the linear layers put out."""
+        head = self.head
+        return head.read(output) if isinstance(head, LinearHead) else head.forward(output)
 
 
 def table(method: Method, states: int, actions: int) -> Network:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,15 @@ def hardware() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "torch": str(torch.__version__),
+        "numba": _version("numba"),
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _cpu_name() -> str:

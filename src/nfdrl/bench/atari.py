@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 
 from nfdrl.bench.report import Row, print_table, write_metrics
@@ -249,14 +250,14 @@ def _update(learner: Learner, batch: Batch) -> None:
 
 
 def _trunk(learner: Learner, batch: Batch) -> None:
-    """The target network's trunk on the next observations, the online one's forward and backward on the others."""
-    with torch.no_grad():
-        learner.target.torso.forward(batch.next_observation)
-    features = learner.online.torso.forward(batch.observation)
-    features.backward(torch.ones_like(features))
-    for parameter in learner.online.torso.parameters():
-        assert parameter.grad is not None
-        parameter.grad.zero_()
+    """The target network's layers on the next observations, the online one's forward and backward on the others."""
+    online, dense = learner.online, learner.online.dense
+    assert dense is not None
+    learner.target.raw(batch.next_observation)
+    stem = online.stem(batch.observation)
+    outputs = dense.forward(stem.detach().numpy())
+    grad = dense.backward(outputs, np.ones_like(outputs[-1]), to_input=True)
+    stem.backward(torch.from_numpy(grad))  # type: ignore[no-untyped-call]
 
 
 def floor_rows(floor: Floor) -> list[Row]:

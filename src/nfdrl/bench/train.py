@@ -25,7 +25,7 @@ BATCH, TRAIN_EVERY, WIDTHS, BUFFER = 64, 4, (64, 64), 50_000
 TARGET_EVERY = 1_000  # steps
 EPSILON, WARM_UP, LEARNING_RATE, MAX_GRAD_NORM, DISCOUNT = 0.05, 500, 1e-3, 10.0, 0.99
 QUANTILES = 200  # Dabney et al. 2018, and sb3-contrib's default
-ROUNDS, STRETCH = 7, 500
+ROUNDS, STRETCH = 15, 400
 SMOKE_ROUNDS, SMOKE_STRETCH = 1, 60
 PEERS = {"stable_baselines3": "stable-baselines3", "sb3_contrib": "sb3-contrib"}
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from nfdrl.training.config import TrainConfig
 
 
+WORDS = {"true": "True", "false": "False", "none": "None"}  # as shells and other tools write them
+
+
 def apply_settings(words: Sequence[str], method: Method, config: TrainConfig) -> tuple[Method, TrainConfig]:
     """The method and the training settings with the named fields changed."""
     settings: Any = method
@@ -44,7 +47,7 @@ def _value(name: str, text: str, current: Any) -> Any:
     if isinstance(current, str):
         return text
     try:
-        value = ast.literal_eval(text)
+        value = ast.literal_eval(WORDS.get(text.lower(), text))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise NfdrlError(f"{name} cannot be {text!r}") from None
     if isinstance(current, tuple):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from nfdrl.errors import NfdrlError, check_open_unit
+from nfdrl.laws.direct import Direct
 
 QUADRATURE_POINTS = 2048
 
@@ -130,6 +131,28 @@ class Head(nn.Module, ABC):
         return law
 
 
+class LinearHead(Head):
+    """One linear layer, whose outputs are read as the laws of all actions."""
+
+    def __init__(self, features: int, actions: int, outputs: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features, actions * outputs)
+        self.actions = actions
+
+    def by_action(self, raw: Tensor) -> Tensor:
+        """Raw outputs with an axis for the actions; shape (..., A · outputs) → (..., A, outputs)."""
+        return raw.view(*raw.shape[:-1], self.actions, -1)
+
+    @abstractmethod
+    def read(self, raw: Tensor) -> Law:
+        """The laws of raw outputs; shape (..., A · outputs) → batch shape (..., A)."""
+
+    def forward(self, features: Tensor) -> Law:
+        """The return law of every action."""
+        linear = self.linear  # its function alone: a module's own call takes longer than the product
+        return self.read(nn.functional.linear(features, linear.weight, linear.bias))
+
+
 class Method(ABC):
     """An algorithm: a frozen dataclass of hyper-parameters that can build a head and compare two laws."""
 
@@ -140,6 +163,10 @@ class Method(ABC):
     @abstractmethod
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
         """One number for each batch row; gradients flow into `predicted` only."""
+
+    def direct(self, generator: torch.Generator | None) -> Direct | None:  # noqa: ARG002
+        """The method on raw outputs in NumPy, where it has such a form."""
+        return None
 
     def parameter_groups(self, head: Head) -> list[dict[str, Any]]:  # noqa: ARG002
         """Parameters that need another optimiser than the learner's; each group has "params" and its settings."""

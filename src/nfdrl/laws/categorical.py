@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.atomic import AtomicLaw
-from nfdrl.laws.base import Head, Law, Method, select_rows
+from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.losses.categorical import categorical_kl, project
 from nfdrl.numerics.atoms import (
     atomic_mean,
@@ -64,18 +64,16 @@ class CategoricalLaw(AtomicLaw):
 
 
 @final
-class CategoricalHead(Head):
+class CategoricalHead(LinearHead):
     """K logits an action; their softmax gives the masses."""
 
     def __init__(self, features: int, actions: int, atoms: int, v_min: float, v_max: float) -> None:
-        super().__init__()
-        self.linear = nn.Linear(features, actions * atoms)
-        self.actions = actions
+        super().__init__(features, actions, atoms)
         self.support = (v_min, v_max, atoms)
 
-    def forward(self, features: Tensor) -> CategoricalLaw:
-        """The categorical laws of all actions; shape (..., F) → batch shape (..., A)."""
-        logits = self.linear(features).unflatten(-1, (self.actions, -1))
+    def read(self, raw: Tensor) -> CategoricalLaw:
+        """The categorical laws of all actions."""
+        logits = self.by_action(raw)
         # Made in the dtype of the logits: a buffer in float32 would stay rounded after `.double()`.
         support = torch.linspace(*self.support, dtype=logits.dtype, device=logits.device)
         return CategoricalLaw(logits.log_softmax(-1), support)

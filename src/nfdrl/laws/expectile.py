@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.atomic import AtomicLaw
-from nfdrl.laws.base import Head, Law, Method, select_rows
+from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.losses.expectile import expectile_regression
 from nfdrl.numerics.atoms import (
     bootstrap_atoms,
@@ -60,18 +60,16 @@ class ExpectileLaw(AtomicLaw):
 
 
 @final
-class ExpectileHead(Head):
+class ExpectileHead(LinearHead):
     """K linear outputs an action."""
 
     def __init__(self, features: int, actions: int, expectiles: int, outermost_level: float) -> None:
-        super().__init__()
-        self.linear = nn.Linear(features, actions * expectiles)
-        self.actions = actions
+        super().__init__(features, actions, expectiles)
         self.levels = (outermost_level, 1 - outermost_level, expectiles)
 
-    def forward(self, features: Tensor) -> ExpectileLaw:
-        """The expectile laws of all actions; shape (..., F) → batch shape (..., A)."""
-        values = self.linear(features).unflatten(-1, (self.actions, -1))
+    def read(self, raw: Tensor) -> ExpectileLaw:
+        """The expectile laws of all actions."""
+        values = self.by_action(raw)
         return ExpectileLaw(values, torch.linspace(*self.levels, dtype=values.dtype, device=values.device))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, cast, final
 
 import torch
@@ -13,7 +14,8 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import Self
 
 from nfdrl.errors import NfdrlError, check_finite, check_positive
-from nfdrl.laws.base import Head, Law, Method, select_rows
+from nfdrl.laws.base import Law, LinearHead, Method, select_rows
+from nfdrl.laws.direct import Direct
 from nfdrl.laws.pushforward import ChainLaw, PushforwardLaw
 from nfdrl.losses.cramer import Comparison, compare, value_and_slope
 from nfdrl.numerics.atoms import bellman_coefficients
@@ -313,22 +315,19 @@ def _inverse_softplus(value: float) -> float:
 
 
 @final
-class FlowHead(Head):
+class FlowHead(LinearHead):
     """A linear layer to (3n · n_flows + 1) numbers for each action, read as a flow law."""
 
     def __init__(self, features: int, actions: int, components: int, n_flows: int, initial_bound: float) -> None:
-        super().__init__()
-        self.actions, self.components, self.n_flows, self.initial_bound = actions, components, n_flows, initial_bound
-        self.linear = nn.Linear(features, actions * (3 * components * n_flows + 1))
+        super().__init__(features, actions, 3 * components * n_flows + 1)
+        self.components, self.n_flows, self.initial_bound = components, n_flows, initial_bound
         # Small outputs at the start: every law begins wide and smooth, whatever the features.
         nn.init.normal_(self.linear.weight, std=0.01 / math.sqrt(features))
         nn.init.zeros_(self.linear.bias)
 
-    def forward(self, features: Tensor) -> Law:
+    def read(self, raw: Tensor) -> Law:
         """The flow law of every action."""
-        linear = self.linear  # its function alone: a module's own call takes longer than the product
-        flat = nn.functional.linear(features, linear.weight, linear.bias)
-        raw = flat.view(*flat.shape[:-1], self.actions, -1)
+        raw = self.by_action(raw)
         if self.n_flows == 1:
             return FlowLaw.from_raw(raw, self.initial_bound)
         size = 3 * self.components
@@ -371,8 +370,19 @@ class FlowMethod(Method):
         returns, how = self._target_returns(target, z), self.comparison
         raw = predicted.raw if isinstance(predicted, FlowLaw) else None
         if raw is None or how.rooted or how.support != "shared" or returns.requires_grad:
-            return compare(predicted.at(z), returns, how) * self._gain()
-        return cast(Tensor, _RawLoss.apply(*raw, z, returns, how)) * self._gain()  # type: ignore[no-untyped-call]
+            return compare(predicted.at(z), returns, how) * self.gain()
+        return cast(Tensor, _RawLoss.apply(*raw, z, returns, how)) * self.gain()  # type: ignore[no-untyped-call]
+
+    def direct(self, generator: torch.Generator | None) -> Direct | None:
+        """Compiled functions, where Numba is installed and the comparison is one that they have."""
+        how = self.comparison
+        held = how.distance == "exact" or (how.support == "shared" and how.bandwidth == 0)
+        if self.n_flows > 1 or how.rooted or not held or find_spec("numba") is None:
+            return None
+        from nfdrl.laws.flow_direct import FlowDirect
+
+        shift = _raw_shift(self.components, torch.float32, torch.device("cpu")).numpy()
+        return FlowDirect(self, shift, MIN_SCALE, generator)
 
     def _target_returns(self, target: Law, z: Tensor) -> Tensor:
         if not isinstance(target, PushforwardLaw):
@@ -383,9 +393,12 @@ class FlowMethod(Method):
             y = y + self.terminal_std * (target.bound == 0).to(y.dtype).unsqueeze(-1) * z
         return y
 
-    def _gain(self) -> float:
-        # D² falls with the square of the number of grid points. Σ Ω (w − v)² (Appendix E) has the same minimum and
-        # a size that does not depend on the grid, so that Adam's ε and gradient clipping see the same numbers.
+    def gain(self) -> float:
+        """What the distance is multiplied by.
+
+        D² falls with the square of the number of grid points. Σ Ω (w − v)² (Appendix E) has the same minimum and
+        a size that does not depend on the grid, so that Adam's ε and gradient clipping see the same numbers.
+        """
         if self.comparison.distance != "surrogate":
             return 1.0
         on_grid = self.comparison.support == "shared"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nfdrl.laws.atomic import AtomicLaw
-from nfdrl.laws.base import Head, Law, Method, select_rows
+from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.losses.pinball import quantile_huber
 from nfdrl.numerics.atoms import (
     bootstrap_atoms,
@@ -58,17 +58,15 @@ class QuantileLaw(AtomicLaw):
 
 
 @final
-class QuantileHead(Head):
+class QuantileHead(LinearHead):
     """N linear outputs an action."""
 
     def __init__(self, features: int, actions: int, quantiles: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(features, actions * quantiles)
-        self.actions = actions
+        super().__init__(features, actions, quantiles)
 
-    def forward(self, features: Tensor) -> QuantileLaw:
-        """The quantile laws of all actions; shape (..., F) → batch shape (..., A)."""
-        return QuantileLaw(self.linear(features).unflatten(-1, (self.actions, -1)))
+    def read(self, raw: Tensor) -> QuantileLaw:
+        """The quantile laws of all actions."""
+        return QuantileLaw(self.by_action(raw))
 
 
 @final

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Literal, cast
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -18,6 +19,7 @@ from nfdrl.errors import NfdrlError, unknown_name
 from nfdrl.numerics.kde import KERNELS, MARGIN, Grid, Kernel, bin_linear, interpolate, share_out, smooth
 from nfdrl.numerics.spread import pairwise_gap_sum, uniform_gap_sum
 
+Array = NDArray[Any]
 Distance = Literal["exact", "surrogate", "l2"]
 Support = Literal["shared", "interpolated", "samples"]
 DISTANCES: tuple[Distance, ...] = ("exact", "surrogate", "l2")
@@ -173,6 +175,32 @@ def _by_form(predicted: Tensor, target: Tensor, how: Comparison, size: int) -> t
     if surrogate:
         return value.mul_(step.squeeze(-1)), slope.mul_(2 / n)
     return value.div_(step.squeeze(-1)), slope.mul_(2 / n).div_(step.square())
+
+
+@lru_cache(maxsize=64)
+def grid_of(size: int, how: Comparison) -> tuple[tuple[int, float, float, int], Array | None]:
+    """The grid of a distance with a relative bandwidth, which every row then has in its own units; for NumPy.
+
+    The number of its steps, their sum in joint ranges, the position of the smallest sample, the number of points that
+    can hold mass; and the quadratic form on these, where they are few enough.
+    """
+    margins = 1 + 2 * MARGIN * how.relative_bandwidth
+    if size > LARGEST_FORM:
+        return (size - 1, margins, MARGIN * (size - 1) * how.relative_bandwidth / margins, size), None
+    surrogate = how.distance == "surrogate"
+    kind = (size, how.relative_bandwidth, how.kernel, surrogate, torch.float32, torch.device("cpu"))
+    offset, form = _quadratic_form(*kind)
+    return (size - 1, margins, offset, len(form)), form.numpy()
+
+
+def smooth_twice(masses: Tensor, how: Comparison) -> Tensor:
+    """Masses on the whole grid, smoothed, weighed, and smoothed again: half the gradient of the distance in them."""
+    size = masses.shape[-1]
+    width = (size - 1) * how.relative_bandwidth / (1 + 2 * MARGIN * how.relative_bandwidth)
+    smoothed = smooth(masses, width, how.kernel)
+    if how.distance == "surrogate":
+        smoothed = smoothed * _unit_weight(size, masses.dtype, masses.device)
+    return smooth(smoothed, width, how.kernel)
 
 
 @lru_cache(maxsize=64)

@@ -14,11 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nfdrl.bellman import Valuation
 from nfdrl.envs.stepping import Step, Stream, check_observation, check_step
 from nfdrl.errors import NfdrlError
 from nfdrl.learner import Learner
-from nfdrl.networks import Network, RowPass
 from nfdrl.replay import Batch, Replay, storage_dtype
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.schedules import decay
@@ -80,10 +78,10 @@ Event = EpisodeEnd | Report | Pause
 class Actor:
     """ε-greedy actions for all environments in one forward pass, or none where all explore."""
 
-    def __init__(self, network: Network, actions: int, rng: np.random.Generator, risk: Valuation) -> None:
-        self.network, self.actions, self.rng, self.risk = network, actions, rng, risk
-        self.device = next(network.parameters()).device
-        self._rows = RowPass(network) if RowPass.suits(network) else None
+    def __init__(self, learner: Learner, actions: int, rng: np.random.Generator) -> None:
+        self.network, self.risk, self.direct = learner.online, learner.risk, learner.direct
+        self.actions, self.rng = actions, rng
+        self.device = next(self.network.parameters()).device
         self.explored: Array = np.zeros(0, np.bool_)  # whose last action was a random one
 
     def act(self, observation: Array, epsilon: float) -> Array:
@@ -98,14 +96,15 @@ class Actor:
             action = np.where(explore, self.rng.integers(self.actions, size=n), action)
         return action
 
-    @torch.no_grad()  # not inference_mode: a law may cache a tensor here that a later update differentiates through
     def greedy(self, observation: Array) -> Array:
         """The actions of greatest value; shape (B,)."""
-        if self._rows is not None and observation.dtype == np.float32:
-            law = self._rows(observation)
-        else:
+        if self.direct is not None:
+            raw = self.network.raw(torch.from_numpy(observation))
+            best: Array = self.direct.means(raw.reshape(len(raw), self.actions, -1)).argmax(-1)
+            return best
+        with torch.no_grad():  # not inference_mode: a law may cache a tensor that a later update differentiates through
             law = self.network(torch.from_numpy(observation).to(self.device))
-        greedy: Array = self.risk(law).argmax(-1).numpy(force=True)
+            greedy: Array = self.risk(law).argmax(-1).numpy(force=True)
         return greedy
 
 
@@ -215,7 +214,7 @@ class Trainer:
                 raise NonFiniteError(self.step, part, self.learner)
 
     def _actor_of(self, learner: Learner) -> Actor:
-        return Actor(learner.online, self.actions, self.rng, learner.risk)
+        return Actor(learner, self.actions, self.rng)
 
     def _count(self, step: Step) -> list[Event] | None:
         """Add the step to the running episodes; those that ended."""
@@ -247,7 +246,8 @@ class Trainer:
 
     def tensors(self) -> dict[str, Tensor]:
         """What of that is a tensor."""
-        return {} if self._meter.sum is None else {"trainer.loss": self._meter.sum}
+        loss = self._meter.sum
+        return {} if loss is None else {"trainer.loss": torch.tensor(loss, dtype=torch.float64)}
 
     def restore(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Stand where `state` and `tensors` were asked for."""
@@ -258,7 +258,7 @@ class Trainer:
         recent = (EpisodeEnd(int(a), int(b), float(c), int(d)) for a, b, c, d in state["recent"])
         self._recent = deque(recent, maxlen=RECENT)
         loss = tensors.get("trainer.loss")
-        self._meter.sum = loss if loss is None or self._actor is None else loss.to(self._actor.device)
+        self._meter.sum = None if loss is None else loss.item()
         self._meter.updates = int(state["updates_since_report"])
 
     @property
@@ -285,10 +285,10 @@ class Trainer:
 
 
 class _Meter:
-    """Losses added up where they are, and the clock; asked for once a report."""
+    """Losses added up, and the clock; asked for once a report."""
 
     def __init__(self, step: int) -> None:
-        self.sum: Tensor | None = None
+        self.sum: float | None = None
         self.updates = 0
         self.restart(step)
 
@@ -296,14 +296,14 @@ class _Meter:
         """Start the clock; losses stay."""
         self._step, self._time = step, time.perf_counter()
 
-    def add(self, loss: Tensor) -> None:
+    def add(self, loss: float) -> None:
         """One more loss."""
-        self.sum = loss if self.sum is None else self.sum.add_(loss)
+        self.sum = loss if self.sum is None else self.sum + loss
         self.updates += 1
 
     def read(self, step: int) -> tuple[float | None, float]:
         """The mean loss and the steps per second since the last time."""
-        loss = None if self.sum is None else float(self.sum) / self.updates
+        loss = None if self.sum is None else self.sum / self.updates
         speed = (step - self._step) / max(time.perf_counter() - self._time, 1e-9)
         self.sum, self.updates = None, 0
         self.restart(step)

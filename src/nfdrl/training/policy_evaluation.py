@@ -83,7 +83,7 @@ def evaluate_policy(
     for step in track(range(settings.updates)):
         learner.set_learning_rate(settings.learning_rate * decay(settings.schedule, step / settings.updates))
         losses.append(learner.update(*next(batches)))
-    return Evaluated(online, torch.stack(losses))
+    return Evaluated(online, torch.tensor(losses))
 
 
 def embedded_table(method: Method, states: int, actions: int) -> Network:

@@ -1,0 +1,125 @@
+"""The update of a flow law through compiled functions; needs Numba."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nfdrl.laws.direct import Direct
+from nfdrl.losses.cramer import grid_of, smooth_twice
+from nfdrl.numerics import fused
+from nfdrl.numerics.base_points import base_points
+
+if TYPE_CHECKING:
+    from nfdrl.laws.flow import FlowMethod
+
+Array = NDArray[Any]
+F = np.float32
+
+
+class FlowDirect(Direct):
+    """`FlowMethod` on raw outputs, for its exact and its grid distances with a relative bandwidth."""
+
+    def __init__(self, method: FlowMethod, shift: Array, least_scale: float, generator: torch.Generator | None) -> None:
+        self.method, self.generator = method, generator
+        self._law = shift, F(least_scale), F(method.initial_bound)
+        self._how, self._gain = method.comparison, F(method.gain())
+
+    def means(self, raw: Array) -> Array:
+        """The closed form of every law."""
+        found: Array = fused.means(raw.reshape(-1, raw.shape[-1]), self._law)
+        return found.reshape(raw.shape[:-1])
+
+    def differentiate(
+        self, raw: Array, action: Array, following: Array, chosen: Array, reward: Array, discount: Array
+    ) -> tuple[Array, Array]:
+        """Both laws at the same base points, their distance, and its way back."""
+        method, how = self.method, self._how
+        z = base_points(method.samples, method.points, like=torch.empty(0), generator=self.generator).numpy()
+        transition = raw, action, following, chosen, reward, discount, F(method.terminal_std), z, self._law
+        found: tuple[Array, Array]
+        if how.distance == "exact":
+            found = exactly(*transition)
+            return found
+        size, weighs = how.points(method.samples), (how.distance == "surrogate", self._gain)
+        (steps, margins, offset, inner), form = grid_of(size, how)
+        masses, rest = on_grid(*transition, (F(steps), F(margins), F(offset), inner))
+        pull = smooth_twice(torch.from_numpy(masses), how).numpy() if form is None else masses @ form
+        found = back(masses, pull, rest, action, raw.shape[1], z, self._law, *weighs)
+        return found
+
+
+@fused.compiled
+def pick(raw: Any, action: Any) -> Any:
+    """The outputs of one action a row; shape (B, A, K), (B,) → (B, K)."""
+    rows, _, width = raw.shape
+    result = np.empty((rows, width), np.float32)
+    for b in range(rows):
+        for j in range(width):
+            result[b, j] = raw[b, action[b], j]
+    return result
+
+
+@fused.compiled
+def place(picked: Any, action: Any, actions: Any) -> Any:
+    """The mean's gradient in all outputs, from each row's in those of one action; shape (B, K), (B,) → (B, A, K)."""
+    rows, width = picked.shape
+    result = np.zeros((rows, actions, width), np.float32)
+    for b in range(rows):
+        for j in range(width):
+            result[b, action[b], j] = picked[b, j] / F(rows)
+    return result
+
+
+@fused.compiled
+def exactly(
+    raw: Any,
+    action: Any,
+    following: Any,
+    chosen: Any,
+    reward: Any,
+    discount: Any,
+    terminal_std: Any,
+    z: Any,
+    law: Any,
+) -> Any:
+    """Losses and gradient of the exact distance."""
+    target = fused.targets(pick(following, chosen), law, z, reward, discount, terminal_std)
+    own = pick(raw, action)
+    y, saved = fused.returns(own, law, z)
+    losses, slope = fused.merge(y, target)
+    return losses, place(fused.gradient(slope, own, law, z, saved), action, raw.shape[1])
+
+
+@fused.compiled
+def on_grid(
+    raw: Any,
+    action: Any,
+    following: Any,
+    chosen: Any,
+    reward: Any,
+    discount: Any,
+    terminal_std: Any,
+    z: Any,
+    law: Any,
+    grid: Any,
+) -> Any:
+    """Signed masses of both laws on a grid, and what the way back needs."""
+    target = fused.targets(pick(following, chosen), law, z, reward, discount, terminal_std)
+    own = pick(raw, action)
+    y, saved = fused.returns(own, law, z)
+    masses, lefts, steps = fused.spread_masses(y, target, grid)
+    return masses, (lefts, steps, own, saved)
+
+
+@fused.compiled
+def back(
+    masses: Any, pull: Any, rest: Any, action: Any, actions: Any, z: Any, law: Any, surrogate: Any, gain: Any
+) -> Any:
+    """Losses and gradient from the masses and what smoothing made of them."""
+    lefts, steps, own, saved = rest
+    losses, slope = fused.read_pull(masses, pull, lefts, steps, surrogate, gain)
+    return losses, place(fused.gradient(slope, own, law, z, saved), action, actions)

@@ -1,0 +1,291 @@
+"""The arithmetic of flow laws on the CPU, compiled by Numba: each function is one pass over memory.
+
+What `laws.flow` and `losses.cramer` say in PyTorch, in float32: they are the reference, and the tests hold these
+functions to them. A hundred small operations become five calls, which is most of the time of an update.
+
+Numbers that are not finite stay so: a row of them gets a loss that is not a number.
+
+Shapes throughout: raw outputs (B, 3n + 1), base points (N,), returns (B, N), targets (B, M).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+F = np.float32
+Law = tuple[Array, F, F]  # what is added to raw outputs, the least scale, and the unit of the range
+Grid = tuple[F, F, F, int]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+# Products may be contracted and divisions become products; NaN and infinity keep their meaning.
+RULES = {"contract", "nsz", "arcp"}
+
+
+def compiled(function: Function) -> Function:
+    """Compiled at its first call, and kept on disk for the next process."""
+    return cast(Function, njit(cache=True, error_model="numpy", fastmath=RULES)(function))
+
+
+def compiled_sums(function: Function) -> Function:
+    """The same for a function whose sums may be taken in any order, so that they vectorise."""
+    return cast(Function, njit(cache=True, error_model="numpy", fastmath=RULES | {"reassoc"})(function))
+
+
+def inlined(function: Function) -> Function:
+    """Part of whatever compiled function calls it."""
+    return cast(Function, njit(inline="always")(function))
+
+
+LOG2_E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
+LEAST_EXPONENT = F(-87.0)  # e⁻⁸⁷ is the smallest normal float
+SQRT_HALF, TWO_OVER_SQRT_PI = F(math.sqrt(0.5)), F(2 / math.sqrt(math.pi))
+EPS = F(np.finfo(np.float32).eps)
+ZERO, HALF, ONE = F(0), F(0.5), F(1)
+
+
+@inlined
+def exp_negative(x: Any) -> Any:
+    """eˣ for x ≤ 0, as 2ⁿ times a polynomial on ±½ ln 2 (Cephes, expf); compilers can vectorise it."""
+    x = max(x, LEAST_EXPONENT)
+    n = np.floor(x * LOG2_E + HALF)
+    r = (x - n * LN2_HIGH) - n * LN2_LOW
+    p = F(1.9875691500e-4)
+    p = p * r + F(1.3981999507e-3)
+    p = p * r + F(8.3334519073e-3)
+    p = p * r + F(4.1665795894e-2)
+    p = p * r + F(1.6666665459e-1)
+    p = p * r + F(5.0000001201e-1)
+    power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+    return (p * r * r + r + ONE) * power
+
+
+@inlined
+def erf_of(t: Any, gauss: Any) -> Any:
+    """erf(t) where e^{−t²} is known (Abramowitz and Stegun 7.1.26); its error is that of a float."""
+    q = ONE / (ONE + F(0.3275911) * abs(t))
+    p = F(1.061405429) * q + F(-1.453152027)
+    p = p * q + F(1.421413741)
+    p = p * q + F(-0.284496736)
+    p = p * q + F(0.254829592)
+    return math.copysign(ONE - p * q * gauss, t)
+
+
+@inlined
+def softplus(x: Any) -> Any:
+    """log(1 + eˣ) = max(x, 0) + log(1 + u), u = e^{−|x|}, with log(1 + u) = 2 artanh(u/(2 + u)) as a series."""
+    u = exp_negative(-abs(x))
+    s = u / (F(2) + u)  # at most ⅓
+    q = s * s
+    p = F(1 / 11)
+    p = p * q + F(1 / 9)
+    p = p * q + F(1 / 7)
+    p = p * q + F(1 / 5)
+    p = p * q + F(1 / 3)
+    return max(x, ZERO) + F(2) * s * (p * q + ONE)
+
+
+@inlined
+def read_row(raw: Any, b: Any, shift: Any, least_scale: Any, unit: Any, n: Any, parts: Any, p: Any) -> Any:
+    """Amplitudes Gw, locations and scales of row b into `parts[p]` (3, n), and G (see `FlowLaw.from_raw`)."""
+    largest = raw[b, 0] + shift[0]
+    for i in range(1, n):
+        largest = max(largest, raw[b, i] + shift[i])
+    total = ZERO
+    for i in range(n):
+        parts[p, 0, i] = exp_negative(raw[b, i] + shift[i] - largest)
+        total += parts[p, 0, i]
+    bound = unit * softplus(raw[b, 3 * n] + shift[3 * n])
+    factor = bound / total
+    for i in range(n):
+        parts[p, 0, i] *= factor
+        parts[p, 1, i] = raw[b, n + i] + shift[n + i]
+        parts[p, 2, i] = least_scale + softplus(raw[b, 2 * n + i] + shift[2 * n + i])
+    return bound
+
+
+@compiled
+def means(raw: Array, law: Law) -> Array:
+    """Σ aᵢ erf(−μᵢ/√(2 + 2σᵢ²)); shape (B, 3n + 1) → (B,)."""
+    shift, least_scale, unit = law
+    rows, n = len(raw), len(shift) // 3
+    parts = np.empty((1, 3, n), np.float32)
+    result = np.empty(rows, np.float32)
+    for b in range(rows):
+        read_row(raw, b, shift, least_scale, unit, n, parts, 0)
+        total = ZERO
+        for i in range(n):
+            probit = -parts[0, 1, i] / F(math.sqrt(F(2) + F(2) * parts[0, 2, i] * parts[0, 2, i]))
+            total += parts[0, 0, i] * erf_of(probit, exp_negative(-probit * probit))
+        result[b] = total
+    return result
+
+
+@compiled
+def targets(raw: Array, law: Law, z: Array, reward: Array, discount: Array, terminal_std: F) -> Array:
+    """Returns r + γ(G(2F(z) − 1)) of the next laws; a terminal one is a point, or as wide as it is asked to be."""
+    shift, least_scale, unit = law
+    rows, n, count = len(raw), len(shift) // 3, len(z)
+    parts = np.empty((1, 3, n), np.float32)
+    result = np.empty((rows, count), np.float32)
+    for b in range(rows):
+        read_row(raw, b, shift, least_scale, unit, n, parts, 0)
+        spread = terminal_std if discount[b] == ZERO else ZERO
+        for k in range(count):
+            result[b, k] = reward[b] + spread * z[k]
+        for i in range(n):
+            rate = SQRT_HALF / parts[0, 2, i]
+            offset, amplitude = -parts[0, 1, i] * rate, parts[0, 0, i] * discount[b]
+            for k in range(count):
+                t = rate * z[k] + offset
+                result[b, k] += amplitude * erf_of(t, exp_negative(-t * t))
+    return result
+
+
+@compiled
+def returns(raw: Array, law: Law, z: Array) -> tuple[Array, tuple[Array, Array, Array, Array]]:
+    """Returns of the predicted laws, and what `gradient` needs: erf and e^{−t²} (B, n, N), parts (B, 3, n), G (B,)."""
+    shift, least_scale, unit = law
+    rows, n, count = len(raw), len(shift) // 3, len(z)
+    y = np.zeros((rows, count), np.float32)
+    erfs, gausses = np.empty((rows, n, count), np.float32), np.empty((rows, n, count), np.float32)
+    parts, bounds = np.empty((rows, 3, n), np.float32), np.empty(rows, np.float32)
+    for b in range(rows):
+        bounds[b] = read_row(raw, b, shift, least_scale, unit, n, parts, b)
+        for i in range(n):
+            rate = SQRT_HALF / parts[b, 2, i]
+            offset, amplitude = -parts[b, 1, i] * rate, parts[b, 0, i]
+            for k in range(count):
+                t = rate * z[k] + offset
+                gauss = exp_negative(-t * t)
+                value = erf_of(t, gauss)
+                gausses[b, i, k], erfs[b, i, k] = gauss, value
+                y[b, k] += amplitude * value
+    return y, (erfs, gausses, parts, bounds)
+
+
+@compiled
+def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, Array, Array, Array]) -> Array:
+    """Slopes in the returns (B, N) to slopes in the raw outputs (see `_raw_backward` of the flow law)."""
+    shift, _, unit = law
+    erfs, gausses, parts, bounds = saved
+    rows, n = len(slope), len(shift) // 3
+    result = np.empty((rows, 3 * n + 1), np.float32)
+    for b in range(rows):
+        pull, to_bound = slope[b], ZERO
+        for i in range(n):
+            amplitude, scale = parts[b, 0, i], parts[b, 2, i]
+            rate = SQRT_HALF / scale
+            offset = -parts[b, 1, i] * rate
+            to_amplitude, to_location, to_scale = _sums(pull, erfs[b, i], gausses[b, i], z, rate, offset)
+            steep = -TWO_OVER_SQRT_PI * amplitude
+            result[b, i] = to_amplitude
+            result[b, n + i] = steep * rate * to_location
+            result[b, 2 * n + i] = steep / scale * to_scale
+            to_bound += amplitude * to_amplitude
+        to_bound /= bounds[b]
+        for i in range(n):  # softmax
+            result[b, i] = (result[b, i] - to_bound) * parts[b, 0, i]
+        result[b, 3 * n] = to_bound * unit
+        for j in range(2 * n, 3 * n + 1):  # softplus
+            result[b, j] /= ONE + F(math.exp(-(raw[b, j] + shift[j])))
+    return result
+
+
+@compiled_sums
+def _sums(pull: Array, erfs: Array, gausses: Array, z: Array, rate: F, offset: F) -> tuple[F, F, F]:
+    to_amplitude, to_location, to_scale = ZERO, ZERO, ZERO
+    for k in range(len(z)):
+        pulled = gausses[k] * pull[k]
+        to_amplitude += erfs[k] * pull[k]
+        to_location += pulled
+        to_scale += pulled * (rate * z[k] + offset)
+    return to_amplitude, to_location, to_scale
+
+
+@compiled
+def merge(y: Array, v: Array) -> tuple[Array, Array]:
+    """The squared Cramér distance of sorted samples, and its slope in the first (see `losses.cramer._merge`)."""
+    rows, n, m = len(y), y.shape[1], v.shape[1]
+    values, slopes = np.empty(rows, np.float32), np.empty((rows, n), np.float32)
+    up, down = ONE / F(n), ONE / F(m)
+    for b in range(rows):
+        total, before, last = ZERO, ZERO, ZERO
+        i, j = 0, 0
+        while i < n or j < m:
+            own = j >= m or (i < n and y[b, i] <= v[b, j])
+            here = y[b, i] if own else v[b, j]
+            if i + j:
+                total += before * before * (here - last)
+            # Counted, not added up: F − G is exactly zero at the end.
+            after = F(i + 1) * up - F(j) * down if own else F(i) * up - F(j + 1) * down
+            if own:
+                slopes[b, i] = before * before - after * after
+                i += 1
+            else:
+                j += 1
+            before, last = after, here
+        values[b] = total
+    return values, slopes
+
+
+@compiled
+def spread_masses(y: Array, v: Array, grid: Grid) -> tuple[Array, NDArray[np.int32], Array]:
+    """Signed masses (B, inner) of both laws on the grid of each row, the grid points left of `y`, and the steps.
+
+    The grid is the number of its steps, their sum in joint ranges, the position of the smallest sample and the number
+    of points that can hold mass.
+    """
+    intervals, margins, offset, inner = grid
+    rows, n, m = len(y), y.shape[1], v.shape[1]
+    masses, steps = np.zeros((rows, inner), np.float32), np.empty(rows, np.float32)
+    lefts = np.zeros((rows, n), np.int32)
+    for b in range(rows):
+        low, high = min(y[b, 0], v[b, 0]), max(y[b, n - 1], v[b, m - 1])
+        least = max(high, -low) * (F(2) * EPS) + EPS
+        step = max(high - low, least) * margins / intervals
+        # A parameter that is not finite spoils all returns of its row.
+        steps[b] = step + ZERO * (y[b, 0] + y[b, n - 1] + v[b, 0] + v[b, m - 1])
+        if not math.isfinite(steps[b]):
+            steps[b] = F(np.nan)
+            continue
+        _share(y[b], ONE / F(n), low, step, offset, masses[b], lefts[b])
+        _share(v[b], -ONE / F(m), low, step, offset, masses[b], np.empty(m, np.int32))
+    return masses, lefts, steps
+
+
+@compiled
+def _share(samples: Array, mass: F, low: F, step: F, offset: F, masses: Array, lefts: NDArray[np.int32]) -> None:
+    for k in range(len(samples)):
+        position = (samples[k] - low) / step + offset
+        left = min(max(int(position), 0), len(masses) - 2)
+        lefts[k] = left
+        right = (position - F(left)) * mass
+        masses[left] += mass - right
+        masses[left + 1] += right
+
+
+@compiled
+def read_pull(
+    masses: Array, pull: Array, lefts: NDArray[np.int32], steps: Array, surrogate: bool, gain: F
+) -> tuple[Array, Array]:
+    """Values (B,) and slopes in the samples (B, N) of the quadratic form whose product with the masses is `pull`."""
+    rows, n = lefts.shape
+    values, slopes = np.empty(rows, np.float32), np.empty((rows, n), np.float32)
+    for b in range(rows):
+        step = steps[b]
+        total = ZERO
+        for g in range(masses.shape[1]):
+            total += masses[b, g] * pull[b, g]
+        values[b] = gain * (total * step if surrogate else total / step)
+        factor = gain * F(2) / F(n) * (ONE if surrogate else ONE / (step * step))
+        for k in range(n):
+            left = lefts[b, k]
+            slopes[b, k] = (pull[b, left + 1] - pull[b, left]) * factor
+    return values, slopes
