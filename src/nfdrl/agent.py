@@ -346,13 +346,13 @@ class Agent:
 def _threads_for(space: gymnasium.Space[Any]) -> Iterator[None]:
     """One thread for networks without convolutions: sharing out their small tensors costs more than it saves.
 
-    NumPy's linear algebra gets as many as PyTorch.
+    NumPy's linear algebra always gets one: its threads and PyTorch's would wait for each other's cores.
     """
     before = torch.get_num_threads()
     count = before if isinstance(space, gymnasium.spaces.Box) and is_image(space) else 1
     torch.set_num_threads(count)
     try:
-        with _libraries().limit(limits=count, user_api="blas"):
+        with _libraries().limit(limits=1, user_api="blas"):
             yield
     finally:
         torch.set_num_threads(before)

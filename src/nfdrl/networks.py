@@ -134,13 +134,23 @@ class ImageTorso(Torso):
 
     def stem(self, observation: Tensor) -> Tensor:
         """Images (B, H, W, C) or (B, C, H, W) to rows."""
-        image = observation if self.channels_first else observation.permute(0, 3, 1, 2)
         # A product after the conversion is ten times as fast as a division of integers.
-        x = image.float().mul_(1 / 255) if self.scale else image.to(torch.get_default_dtype())
-        if self.channels_first:
-            x = x.contiguous(memory_format=torch.channels_last)
-        features: Tensor = cast(Any, self.convolutions)(x)
+        image = self._channels_last(observation)
+        image = image.mul_(1 / 255) if self.scale else image
+        features: Tensor = cast(Any, self.convolutions)(image.permute(0, 3, 1, 2))
         return features.flatten(1)
+
+    def _channels_last(self, observation: Tensor) -> Tensor:
+        """Floats of its own, (B, H, W, C)."""
+        dtype = torch.float32 if self.scale else torch.get_default_dtype()
+        if not self.channels_first:
+            return observation.to(dtype, copy=True) if self.scale else observation.to(dtype)
+        # Channel by channel, types are converted and the axes turned in one pass.
+        batch, channels, *sides = observation.shape
+        image = torch.empty(batch, *sides, channels, dtype=dtype, device=observation.device)
+        for k in range(channels):
+            image[..., k].copy_(observation[:, k])
+        return image
 
 
 class NatureCNN(ImageTorso):
@@ -149,9 +159,9 @@ class NatureCNN(ImageTorso):
     def __init__(self, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool = True) -> None:
         channels = shape[0] if channels_first else shape[-1]
         convolutions = nn.Sequential(
-            *(nn.Conv2d(channels, 32, 8, stride=4), nn.ReLU()),
-            *(nn.Conv2d(32, 64, 4, stride=2), nn.ReLU()),
-            *(nn.Conv2d(64, 64, 3), nn.ReLU()),
+            *(nn.Conv2d(channels, 32, 8, stride=4), nn.ReLU(inplace=True)),
+            *(nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(inplace=True)),
+            *(nn.Conv2d(64, 64, 3), nn.ReLU(inplace=True)),
         )
         super().__init__(convolutions, shape, widths, channels_first, scale)
 
@@ -161,7 +171,9 @@ class SmallCNN(ImageTorso):
 
     def __init__(self, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool = False) -> None:
         channels = shape[0] if channels_first else shape[-1]
-        super().__init__(nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU()), shape, widths, channels_first, scale)
+        super().__init__(
+            nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU(inplace=True)), shape, widths, channels_first, scale
+        )
 
 
 class Network(nn.Module):
