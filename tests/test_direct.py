@@ -39,6 +39,9 @@ ACTIONS, ROWS = 3, 32
 SPACES = {
     "numbers": gymnasium.spaces.Box(-1, 1, (5,), np.float32),
     "states": gymnasium.spaces.Discrete(6),
+    "one channel": gymnasium.spaces.Box(0, 1, (1, 12, 9), np.float32),
+    "channels first": gymnasium.spaces.Box(0, 255, (3, 9, 12), np.uint8),
+    "large images": gymnasium.spaces.Box(0, 255, (2, 40, 44), np.uint8),
     "images": gymnasium.spaces.Box(0, 255, (10, 10, 3), np.uint8),
 }
 

@@ -73,7 +73,8 @@ class Learner:
         shared = sum(p.numel() for _, p in order if id(p) not in apart)
         self._gradient = gradient
         # Autograd adds to gradients, NumPy's layers set them.
-        self._adds_up = network.dense is None or network.dense.size < len(gradient)
+        set_anew = {id(p) for p in network.dense_parameters()}
+        self._added_up = [p.grad for p in network.parameters() if p.grad is not None and id(p) not in set_anew]
         self.optimizer = FlatAdam(
             self._online_weights[:shared], gradient[:shared], settings.learning_rate, settings.adam_eps
         )
@@ -161,8 +162,8 @@ class Learner:
                 optimiser.step()
         else:
             self.skipped, self.skipped_in_a_row = self.skipped + 1, self.skipped_in_a_row + 1
-        if self._adds_up:
-            self._gradient.zero_()
+        if self._added_up:
+            torch._foreach_zero_(self._added_up)
 
     @property
     def learning_rate(self) -> float:

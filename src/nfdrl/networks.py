@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nfdrl.dense import Dense
+from nfdrl.dense import Dense, Layer, Patches
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import Head, Law, LinearHead, Method
 
@@ -111,11 +111,7 @@ class MLP(Torso):
 
 
 class ImageTorso(Torso):
-    """Convolutions, then fully connected layers, on images of either channel order.
-
-    Channels-last observations are permuted, not copied: the result already has PyTorch's `channels_last` strides,
-    which its convolutions want.
-    """
+    """Convolutions, then fully connected layers, on images of either channel order."""
 
     def __init__(
         self,
@@ -134,23 +130,25 @@ class ImageTorso(Torso):
 
     def stem(self, observation: Tensor) -> Tensor:
         """Images (B, H, W, C) or (B, C, H, W) to rows."""
-        # A product after the conversion is ten times as fast as a division of integers.
-        image = self._channels_last(observation)
-        image = image.mul_(1 / 255) if self.scale else image
-        features: Tensor = cast(Any, self.convolutions)(image.permute(0, 3, 1, 2))
-        return features.flatten(1)
+        return self.convolve(self.channels_last(observation)).flatten(1)
 
-    def _channels_last(self, observation: Tensor) -> Tensor:
-        """Floats of its own, (B, H, W, C)."""
+    def convolve(self, image: Tensor) -> Tensor:
+        """Floats (B, H, W, C) to (B, C′, H′, W′), which lies channels-last, as PyTorch's convolutions want it."""
+        features: Tensor = cast(Any, self.convolutions)(image.permute(0, 3, 1, 2))
+        return features
+
+    def channels_last(self, observation: Tensor) -> Tensor:
+        """Images of either order as floats (B, H, W, C), bytes divided by 255."""
         dtype = torch.float32 if self.scale else torch.get_default_dtype()
-        if not self.channels_first:
-            return observation.to(dtype, copy=True) if self.scale else observation.to(dtype)
-        # Channel by channel, types are converted and the axes turned in one pass.
-        batch, channels, *sides = observation.shape
-        image = torch.empty(batch, *sides, channels, dtype=dtype, device=observation.device)
-        for k in range(channels):
-            image[..., k].copy_(observation[:, k])
-        return image
+        if self.channels_first:  # types are converted and the axes turned in one pass, channel by channel
+            batch, channels, *sides = observation.shape
+            image = torch.empty(batch, *sides, channels, dtype=dtype, device=observation.device)
+            for k in range(channels):
+                image[..., k].copy_(observation[:, k])
+        else:
+            image = observation.to(dtype)
+        # A product after the conversion is ten times as fast as a division of integers.
+        return image.mul_(1 / 255) if self.scale else image
 
 
 class NatureCNN(ImageTorso):
@@ -167,13 +165,25 @@ class NatureCNN(ImageTorso):
 
 
 class SmallCNN(ImageTorso):
-    """The torso of Young and Tian 2019 for MinAtar's 10 × 10 × C, and for other images of at least 3 × 3."""
+    """The torso of Young and Tian 2019 for MinAtar's 10 × 10 × C, and for other images of at least 3 × 3.
+
+    Its convolution is small enough to be the first of the linear layers, on patches of the image.
+    """
 
     def __init__(self, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool = False) -> None:
-        channels = shape[0] if channels_first else shape[-1]
-        super().__init__(
-            nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU(inplace=True)), shape, widths, channels_first, scale
-        )
+        channels, height, width = shape if channels_first else (shape[-1], *shape[:-1])
+        convolutions = nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU(inplace=True))
+        super().__init__(convolutions, shape, widths, channels_first, scale)
+        self.patches = Patches(height, width, channels, 3)
+
+    def stem(self, observation: Tensor) -> Tensor:
+        """Images to rows, nothing more."""
+        return self.channels_last(observation).flatten(1)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Images to features."""
+        rows = self.convolve(self.channels_last(observation)).permute(0, 2, 3, 1).flatten(1)
+        return self.layers.forward(rows)
 
 
 class Network(nn.Module):
@@ -204,25 +214,31 @@ class Network(nn.Module):
         dense, layers = self._dense, self._linear
         if dense is None or dense.address != layers[0].weight.data_ptr():
             rectified = len(layers) - isinstance(self.head, LinearHead)
-            dense = self._dense = Dense(layers, rectified) if Dense.suits(layers) else None
+            patches = self.torso.patches if isinstance(self.torso, SmallCNN) else None
+            dense = self._dense = Dense(layers, rectified, patches) if Dense.suits(layers) else None
         return dense
+
+    def dense_parameters(self) -> list[nn.Parameter]:
+        """The parameters of the linear layers, where these run in NumPy."""
+        return [] if self.dense is None else [p for layer in self._linear for p in layer.parameters()]
 
     def renew(self) -> None:
         """Look for parameters and gradients anew; to be called where they were moved."""
         self._dense = None
 
     @cached_property
-    def _linear(self) -> list[nn.Linear]:
+    def _linear(self) -> list[Layer]:
         if not isinstance(self.torso, Torso):
             return []
-        layers = cast(list[nn.Linear], [*self.torso.layers])
+        first = [cast(Any, self.torso.convolutions)[0]] if isinstance(self.torso, SmallCNN) else []
+        layers = cast(list[Layer], [*first, *self.torso.layers])
         return [*layers, self.head.linear] if isinstance(self.head, LinearHead) else layers
 
     def raw(self, observation: Tensor) -> NDArray[Any]:
         """What the linear layers put out, in NumPy and without gradients; shape (B, ...) → (B, outputs)."""
         dense = self.dense
         assert dense is not None, "the network has no linear layers in NumPy"
-        if not isinstance(self.torso, ImageTorso):  # there is no graph to avoid
+        if not isinstance(self.torso, NatureCNN):  # there is no graph to avoid
             return dense.forward(self.stem(observation).numpy())[-1]
         with torch.no_grad():
             return dense.forward(self.stem(observation).numpy())[-1]

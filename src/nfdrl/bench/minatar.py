@@ -18,7 +18,7 @@ from nfdrl.errors import NfdrlError
 
 GAME = "MinAtar/Breakout-v1"
 BUFFER, TARGET_EVERY, LEARNING_RATE = 100_000, 1_000, 2.5e-4  # Young and Tian 2019
-WIDTH, REPORT_EVERY = 128, 20
+WIDTH, REPORT_EVERY = 128, 200
 ROUNDS, STRETCH = 9, 1_000
 SMOKE_ROUNDS, SMOKE_STRETCH = 1, 40
 SB3_DQN = "Stable-Baselines3 DQN"
