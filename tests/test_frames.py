@@ -15,6 +15,7 @@ from nfdrl.agent import Agent
 from nfdrl.envs.stepping import Step
 from nfdrl.errors import NfdrlError
 from nfdrl.frames import FrameStorage
+from nfdrl.journal import Journal, restore
 from nfdrl.replay import ArrayStorage, Replay, allocate
 from nfdrl.training.config import TrainConfig
 
@@ -179,11 +180,22 @@ def test_rows_come_back_from_a_checkpoint() -> None:
     assert restored.gather(rows).equal(oracle.storage.gather(rows))
 
 
-def test_frames_kept_aside_are_not_silently_left_out_of_a_checkpoint() -> None:
-    frames, _ = replays = make(12, 1, 1, False)
-    play(replays, [Screen(0, "chaos", False)], [[GOES_ON]] * 20, skip_mode=False)
-    with pytest.raises(NfdrlError, match="frame_replay=off"):
-        frames.storage.read(np.arange(12))  # type: ignore[attr-defined]
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("chaotic_steps", [5, 60])
+def test_frames_kept_aside_are_in_checkpoints_too(tmp_path: Path, last: bool, chaotic_steps: int) -> None:
+    frames, oracle = replays = make(30, 2, 1, last)
+    play(replays, [Screen(e, "zeros", last) for e in range(2)], [[GOES_ON, TERMINATES]] * 10, skip_mode=False)
+    journal = Journal(tmp_path)
+    journal.append(frames)
+    play(replays, [Screen(e, "chaos", last) for e in range(2)], [[GOES_ON, GOES_ON]] * chaotic_steps, skip_mode=False)
+    assert frames.storage._owned  # type: ignore[attr-defined]
+    snapshot = journal.append(frames)
+    assert len(snapshot.segments) == (2 if chaotic_steps == 5 else 1)  # in one of each kind, or all of the second
+    restored = make(30, 2, 1, last)[0]
+    restore(restored, tmp_path, snapshot)
+    rows = np.flatnonzero(restored.live)
+    assert rows.size > 20
+    assert restored.storage.gather(rows).equal(oracle.storage.gather(rows))
 
 
 def test_an_atari_transition_takes_at_most_7300_bytes() -> None:

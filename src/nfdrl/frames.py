@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nfdrl.errors import NfdrlError
 from nfdrl.networks import channels_come_first
 from nfdrl.replay import allocate, storage_dtype
 
@@ -91,21 +90,28 @@ class FrameStorage:
         stacks = self._stacks(self.places[rows])
         return torch.from_numpy(stacks if self.first else np.moveaxis(stacks, 1, -1))
 
+    def kinds(self) -> list[np.dtype[Any]]:
+        """A frame and the places of the older ones; or, while some are kept aside, the whole stack."""
+        frame, dtype = self.frames.shape[1:], self.frames.dtype
+        places = [("frame", dtype, frame), ("places", "i4", self.depth + 1)]
+        return [np.dtype(places), np.dtype([("stack", dtype, (self.depth + 1, *frame))])]
+
     def read(self, rows: Array) -> Array:
-        """What a checkpoint keeps of rows (N,): a frame each, and the places of the older ones."""
-        if not self._owned.keys().isdisjoint(rows.tolist()):
-            raise NfdrlError(
-                "these observations do not move on by a frame at each step: set frame_replay=off to save them"
-            )
-        saved = np.zeros(
-            len(rows), [("frame", self.frames.dtype, self.frames.shape[1:]), ("places", "i4", self.depth + 1)]
-        )
-        saved["frame"], saved["places"] = self.frames[rows], self.places[rows]
+        """What a checkpoint keeps of rows (N,), of one of the kinds."""
+        saved = np.zeros(len(rows), self.kinds()[bool(self._owned)])
+        if self._owned:
+            saved["stack"] = self._stacks(self.places[rows])
+        else:
+            saved["frame"], saved["places"] = self.frames[rows], self.places[rows]
         return saved
 
     def restore(self, rows: Array, saved: Array) -> None:
-        """Put back what `read` gave for these rows."""
-        self.frames[rows], self.places[rows] = saved["frame"], saved["places"]
+        """Put back what `read` gave for these rows, which follow each other."""
+        if "places" in (saved.dtype.names or ()):
+            self.frames[rows], self.places[rows] = saved["frame"], saved["places"]
+            return
+        for row, stack in zip(rows, saved["stack"], strict=True):
+            self.write(row[None], (stack if self.first else np.moveaxis(stack, 0, -1))[None])
 
     def _stacks(self, places: Array) -> Array:
         """Frames at places (B, S)."""

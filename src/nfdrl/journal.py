@@ -117,16 +117,16 @@ def remove_unused(folder: Path, snapshots: Iterable[Snapshot]) -> None:
             path.unlink(missing_ok=True)
 
 
-def row_dtype(replay: Replay) -> np.dtype[Any]:
-    """One row of a replay as one entry of an array."""
-    kept = replay.storage.read(np.zeros(0, np.int64))
+def row_dtype(replay: Replay, kind: np.dtype[Any]) -> np.dtype[Any]:
+    """One row of a replay as one entry of an array, with its observation of that kind."""
     columns = [(name, getattr(replay, name).dtype) for name in COLUMNS]
-    return np.dtype([("observation", kept.dtype, kept.shape[1:]), *columns])
+    return np.dtype([("observation", kind), *columns])
 
 
 def _chunks(replay: Replay, start: Sequence[int], stop: Sequence[int]) -> Iterator[bytes | memoryview]:
     """A plain .npy file, a piece at a time: a large replay is never in memory twice."""
-    dtype, header = row_dtype(replay), io.BytesIO()
+    empty = replay.storage.read(np.zeros(0, np.int64))
+    dtype, header = row_dtype(replay, np.dtype((empty.dtype, empty.shape[1:]))), io.BytesIO()
     shape = (sum(stop) - sum(start),)
     descr = np.lib.format.dtype_to_descr(dtype)
     np.lib.format.write_array_header_2_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
@@ -160,9 +160,10 @@ def restore(replay: Replay, folder: Path, snapshot: Snapshot) -> None:
             f"this run's has {replay.first_row.size} of {replay.length}"
         )
     check(folder, snapshot)
+    known = [row_dtype(replay, kind) for kind in replay.storage.kinds()]
     covered = [np.zeros(b - a, np.bool_) for a, b in zip(snapshot.oldest, snapshot.position, strict=True)]
     for segment in snapshot.segments:
-        rows, at = _open(folder, segment, row_dtype(replay)), 0
+        rows, at = _open(folder, segment, known), 0
         for env, (a, b) in enumerate(zip(segment.start, segment.stop, strict=True)):
             oldest, newest = snapshot.oldest[env], snapshot.position[env]
             skipped = max(0, oldest - a)
@@ -181,13 +182,13 @@ def restore(replay: Replay, folder: Path, snapshot: Snapshot) -> None:
         replay.live[replay.first_row + (replay.cursor + ahead) % replay.length] = False
 
 
-def _open(folder: Path, segment: Segment, dtype: np.dtype[Any]) -> Array:
+def _open(folder: Path, segment: Segment, known: Sequence[np.dtype[Any]]) -> Array:
     path = folder / segment.file.name
     try:
         rows: Array = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # NumPy reads a header with Python's tokenizer, which has errors of its own
         raise NfdrlError(f"{path} is no array of the replay: {' '.join(str(error).split())[:200]}") from None
-    if rows.dtype != dtype or rows.shape != (segment.rows,):
+    if rows.dtype not in known or rows.shape != (segment.rows,):
         raise NfdrlError(f"{path} holds {rows.shape} entries of another kind than this replay's rows")
     return rows
 

@@ -58,8 +58,11 @@ class Storage(Protocol):
     def gather(self, rows: Array) -> Tensor:
         """The observations at rows (B,)."""
 
+    def kinds(self) -> list[np.dtype[Any]]:
+        """What an entry of `read` can be, without objects."""
+
     def read(self, rows: Array) -> Array:
-        """What a checkpoint keeps of rows (N,): an array of N entries of one fixed kind, without objects."""
+        """What a checkpoint keeps of rows (N,): an array of N entries, all of one of the kinds."""
 
     def restore(self, rows: Array, saved: Array) -> None:
         """Put back what `read` gave for these rows."""
@@ -81,6 +84,10 @@ class ArrayStorage:
     def gather(self, rows: Array) -> Tensor:
         """The observations at rows (B,)."""
         return torch.from_numpy(self.array.take(rows, axis=0))
+
+    def kinds(self) -> list[np.dtype[Any]]:
+        """The observation itself."""
+        return [np.dtype((self.array.dtype, self.array.shape[1:]))]
 
     def read(self, rows: Array) -> Array:
         """The observations at rows (N,), for a checkpoint."""
