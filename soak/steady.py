@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -38,15 +39,13 @@ LIMIT, INTERVAL, WARM = 0.02, 2_000, 10_000
 def resident() -> tuple[int, int, list[str], int]:
     """Bytes of memory, threads, names of open files of this process, and how many of TensorBoard's besides."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    names = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _open(fd)]
+    names = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # closed since: the listing's own, or another thread's
+            names.append(os.readlink(f"/proc/self/fd/{fd}"))
     events = [name for name in names if "events.out.tfevents" in name]
     files = sorted(name for name in names if name not in events)
     return pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/task")), files, len(events)
-
-
-def _open(fd: str) -> bool:
-    """Whether it still is: the descriptor of the listing itself is not."""
-    return os.path.lexists(f"/proc/self/fd/{fd}")
 
 
 def main() -> int:

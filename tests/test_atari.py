@@ -14,12 +14,13 @@ from nfdrl.agent import Agent
 from nfdrl.cli import main
 from nfdrl.envs import make
 from nfdrl.envs.atari import AtariGame, AtariProtocol, AtariStream, protocol_from
-from nfdrl.envs.make import read_env, source_of
+from nfdrl.envs.make import source_of
 from nfdrl.envs.stepping import Step
 from nfdrl.errors import NfdrlError
 from nfdrl.frames import FrameStorage
 from nfdrl.replay import ArrayStorage, Replay
 from nfdrl.training.config import TrainConfig
+from nfdrl.words import read_word
 
 gymnasium.register_envs(ale_py)
 PROTOCOL = AtariProtocol()
@@ -117,7 +118,7 @@ def test_protocols() -> None:
     assert protocol_from({}) == PROTOCOL
     machado = protocol_from({"protocol": "machado", "frame_skip": 5})
     assert (machado.sticky, machado.life_loss, machado.full_actions, machado.frame_skip) == (0.25, False, True, 5)
-    assert read_env("ALE/Pong-v5[sticky=0.25, clip=false]") == ("ALE/Pong-v5", {"sticky": 0.25, "clip": False})
+    assert read_word("ALE/Pong-v5[sticky=0.25, clip=false]") == ("ALE/Pong-v5", {"sticky": 0.25, "clip": False})
     source = source_of("ALE/Pong-v5[protocol=machado]")
     assert int(source.action_space.n) == 18
     assert source.name == "ALE/Pong-v5[protocol=machado]"

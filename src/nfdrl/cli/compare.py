@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import inspect
 import json
@@ -23,6 +22,7 @@ from rich.table import Table
 
 from nfdrl.cli.bench import check_writable
 from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.words import read_word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,6 @@ DISCOUNT = 0.95  # where neither the command nor the MDP says; also the paper's 
 COLUMNS = {"cramer": "Cramér", "w1": "W1", "mean_error": "|mean|", "cvar_error": "|CVaR|"}
 WIDTH = 120  # of tables that go to a file
 FLOOR = 1e-4  # where a logarithmic axis shows what is smaller, 0 included
-WORD = re.compile(r"^(?P<name>[^\[\]]+?)(?:\[(?P<settings>[^\[\]]*)\])?$")
 
 
 @dataclass(frozen=True)
@@ -166,36 +165,6 @@ def split_words(what: str, text: str) -> list[str]:
 
         return list(METHODS)
     return words
-
-
-def read_word(word: str) -> tuple[str, dict[str, Any]]:
-    """A name and its settings.
-
-    >>> read_word("FrozenLake-v1[map_name=8x8,is_slippery=true]")
-    ('FrozenLake-v1', {'map_name': '8x8', 'is_slippery': True})
-    """
-    found = WORD.match(word)
-    if found is None:
-        raise NfdrlError(f"{word!r} is not written NAME or NAME[SETTING=VALUE,...]")
-    settings: dict[str, Any] = {}
-    for part in (found["settings"] or "").split(","):
-        if not part.strip():
-            continue
-        key, equals, text = (piece.strip() for piece in part.partition("="))
-        if not equals or not key or not text:
-            raise NfdrlError(f"settings are written NAME=VALUE, got {part.strip()!r} in {word!r}")
-        settings[key] = _value(text)
-    return found["name"].strip(), settings
-
-
-def _value(text: str) -> Any:
-    """Python's reading of the text, true and false in any case, and the text itself where it is no literal."""
-    if text.lower() in ("true", "false", "none"):
-        return {"true": True, "false": False, "none": None}[text.lower()]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
 
 
 def contender(word: str) -> Contender:

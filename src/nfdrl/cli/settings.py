@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.words import read_value
 
 if TYPE_CHECKING:
     from nfdrl.laws.base import Method
     from nfdrl.training.config import TrainConfig
-
-
-WORDS = {"true": "True", "false": "False", "none": "None"}  # as shells and other tools write them
 
 
 def apply_settings(words: Sequence[str], method: Method, config: TrainConfig) -> tuple[Method, TrainConfig]:
@@ -47,8 +44,8 @@ def _value(name: str, text: str, current: Any) -> Any:
     if isinstance(current, str):
         return text
     try:
-        value = ast.literal_eval(WORDS.get(text.lower(), text))
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        value = read_value(text)
+    except ValueError:
         raise NfdrlError(f"{name} cannot be {text!r}") from None
     if isinstance(current, tuple):
         value = tuple(value) if isinstance(value, (list, tuple)) else (value,)

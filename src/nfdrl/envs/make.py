@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import copy
-import re
 import warnings
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,13 +17,13 @@ from nfdrl.envs.atari import AtariStream, atari_spec
 from nfdrl.envs.minatar import register_minatar
 from nfdrl.envs.stepping import DirectStream, Stream, VectorStream
 from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.words import read_word
 
 Env = gymnasium.Env[Any, Any]
 EnvLike = str | Env | VectorEnv[Any, Any, Any]
 
 EXTRAS = {"box2d": "box2d", "ale_py": "atari", "minatar": "minatar", "mujoco": "mujoco", "pygame": "box2d"}
 PACKAGES = {"ALE/": "ale_py", "MinAtar/": "minatar"}  # namespaces whose ids exist only once a package is there
-WORD = re.compile(r"^(?P<id>[^\[\]]+)(?:\[(?P<settings>[^\[\]]*)\])?$")
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def source_of(env: EnvLike) -> Source:
 
 def spec_of(word: str) -> gymnasium.envs.registration.EnvSpec:
     """The spec that `id` or `id[setting=value,...]` names: settings of an Atari game or of the constructor."""
-    name, settings = read_env(word)
+    name, settings = read_word(word)
     spec = _find(name)
     if name.startswith("ALE/"):
         return atari_spec(spec, settings)
@@ -108,27 +106,6 @@ def spec_of(word: str) -> gymnasium.envs.registration.EnvSpec:
         spec = copy.deepcopy(spec)
         spec.kwargs.update(settings)
     return spec
-
-
-def read_env(word: str) -> tuple[str, dict[str, Any]]:
-    """An id and its settings.
-
-    >>> read_env("FrozenLake-v1[map_name=8x8,is_slippery=False]")
-    ('FrozenLake-v1', {'map_name': '8x8', 'is_slippery': False})
-    """
-    found = WORD.match(word)
-    if found is None:
-        raise NfdrlError(f"environment {word!r} is not written ID or ID[SETTING=VALUE,...]")
-    settings: dict[str, Any] = {}
-    for part in filter(None, (found["settings"] or "").split(",")):
-        key, _, text = (piece.strip() for piece in part.partition("="))
-        if not key or not text:
-            raise NfdrlError(f"settings are written NAME=VALUE, got {part.strip()!r} in {word!r}")
-        try:
-            settings[key] = ast.literal_eval(text.title() if text.lower() in ("true", "false", "none") else text)
-        except (ValueError, SyntaxError):
-            settings[key] = text
-    return found["id"].strip(), settings
 
 
 def _find(name: str) -> gymnasium.envs.registration.EnvSpec:
