@@ -19,7 +19,7 @@ from nfdrl.laws.base import Law, Method
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
 from nfdrl.laws.expectile import ERDQN
-from nfdrl.laws.flow import FlowMethod
+from nfdrl.laws.flow import FlowLaw, FlowMethod
 from nfdrl.laws.fraction import FQF
 from nfdrl.laws.implicit import IQN
 from nfdrl.laws.mixture import MixtureLaw
@@ -204,6 +204,42 @@ def test_a_learned_law_takes_the_short_way_in_the_mean_and_the_long_way_in_the_c
     assert parse_risk("cvar:0.1")(law).argmax() == LONG
     assert law.mean().tolist() == pytest.approx([-0.6, -0.8], abs=0.1)
     assert law.cvar(0.1)[SHORT].item() == pytest.approx(-1.4, abs=0.15)
+
+
+# The cliff itself: falls of −1.2 to −1.4 with probability 0.087, against −0.4. Flows need a range that is held: without
+# it they fit what is usual first, the range shrinks to that, and the falls lie outside it ever after.
+
+RARE: dict[str, tuple[Method, Evaluation]] = {
+    "nfdrl-s": (FlowMethod(initial_bound=2.0, held=1.0), Evaluation(3000, learning_rate=5e-3)),
+    "nfdrl-e": (FlowMethod(Comparison("exact"), initial_bound=2.0, held=1.0), Evaluation(3000)),
+    "c51": (C51(atoms=33, **BOUNDS), Evaluation(1500, learning_rate=3e-2)),
+    "qr-dqn": (QRDQN(quantiles=51, huber_threshold=0.02), Evaluation(1500)),
+    "er-dqn": (ERDQN(), Evaluation(1500)),
+}
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_so_it_is_where_falls_are_rare(name):
+    method, settings = RARE[name]
+    mdp = risky_cliff()
+    law = evaluate_policy(mdp, mdp.optimal_policy(), method, settings).laws([[0, SHORT], [0, LONG]])
+    assert parse_risk("mean")(law).argmax() == SHORT
+    assert parse_risk("cvar:0.1")(law).argmax() == LONG
+    assert law.mean().tolist() == pytest.approx([-0.478, -0.6], abs=0.06)
+
+
+@pytest.mark.parametrize("held", [0.0, 1.0])
+def test_a_range_that_is_not_held_shrinks_below_the_falls(held):
+    mdp, method = risky_cliff(), FlowMethod(Comparison("exact"), initial_bound=2.0, held=held)
+    evaluated = evaluate_policy(mdp, mdp.optimal_policy(), method, Evaluation(3000))
+    last_edge = evaluated.laws([[3, SHORT]])  # −0.1, or −1.1 with probability 0.03
+    tail = last_edge.quantile(0.01).item()
+    if held:
+        assert tail < -0.5
+    else:
+        assert isinstance(last_edge, FlowLaw)
+        assert last_edge.bound.item() < 1.1
+        assert tail > -0.5
 
 
 def test_dqn_has_no_tail_and_takes_the_short_way_for_both():

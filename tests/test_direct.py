@@ -30,6 +30,8 @@ VARIANTS = {
     "nfdrl-e": METHODS["nfdrl-e"],
     "nfdrl-s by filter": replace(FLOW, samples=500),
     "nfdrl-s, seven components": replace(FLOW, components=7, initial_bound=30.0),
+    "nfdrl-s, held range": replace(FLOW, held=0.5, initial_bound=4.0),
+    "nfdrl-e, fixed range": replace(METHODS["nfdrl-e"], held=1.0, initial_bound=4.0),
     "nfdrl-s, wide terminal laws": replace(FLOW, terminal_std=0.1),
     "nfdrl-s, random points": replace(FLOW, points="random"),
     "nfdrl-s, one Gaussian": replace(FLOW, comparison=Comparison(kernel="gaussian")),
@@ -103,10 +105,15 @@ def test_an_update_in_numpy_is_the_one_through_the_graph(variant, double_q):
 def test_returns_and_their_gradients_are_those_of_the_law():
     draws = torch.Generator().manual_seed(3)
     raw = torch.randn(40, 13, generator=draws)
-    law = flow._raw_shift(4, torch.float32, torch.device("cpu")).numpy(), np.float32(flow.MIN_SCALE), np.float32(7)
+    law = (
+        flow._raw_shift(4, torch.float32, torch.device("cpu")).numpy(),
+        np.float32(flow.MIN_SCALE),
+        np.float32(2),
+        np.float32(5),
+    )
     z = base_points(50, "midpoint", like=raw)
     y, saved = fused.returns(raw.numpy(), law, z.numpy())
-    wanted, wanted_saved = flow._raw_forward(raw, 7.0, z)
+    wanted, wanted_saved = flow._raw_forward(raw, (2.0, 5.0), z)
     assert_close(torch.from_numpy(y), wanted, rtol=1e-5, atol=1e-5)
     slope = torch.randn(40, 50, generator=draws)
     found = fused.gradient(slope.numpy(), raw.numpy(), law, z.numpy(), saved)

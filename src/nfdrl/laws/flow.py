@@ -24,6 +24,7 @@ from nfdrl.numerics.flows import Flow, MixtureCDF
 from nfdrl.numerics.mixture import erf_backward, erf_forward, mixture_erf
 from nfdrl.numerics.normal import bivariate_normal_cdf, normal_cdf, normal_quantile
 
+Span = tuple[float, float]  # what the range is at least, and the unit of what is learned on top
 MIN_SCALE = 1e-2  # the narrowest component; keeps 1/σ and its gradients finite
 
 
@@ -51,7 +52,7 @@ class FlowLaw(PushforwardLaw):
         validate: bool = True,
     ) -> None:
         self._parts: tuple[Tensor, Tensor, Tensor, Tensor] | None = weights, locations, scales, bound
-        self._raw: tuple[Tensor, float] | None = None
+        self._raw: tuple[Tensor, Span] | None = None
         self._moves: tuple[Tensor, Tensor] | None = None
         self._center = center
         if validate:
@@ -125,26 +126,31 @@ class FlowLaw(PushforwardLaw):
             raise NfdrlError("weights must be non-negative and sum to 1 along their last axis")
 
     @classmethod
-    def from_raw(cls, raw: Tensor, initial_bound: float = 1.0) -> Self:
+    def from_raw(cls, raw: Tensor, initial_bound: float = 1.0, least_bound: float = 0.0) -> Self:
         """The law of raw head outputs: n weight logits, n locations, n scales, one range.
 
         All zeros give very nearly a uniform law on ± `initial_bound`: equal weights, locations spread over
         the bulk of the base noise, scales that fill the gaps between them.
 
-        w = softmax, μ = raw + spread, σ = MIN_SCALE + softplus, G = initial_bound · softplus (both 1 at zero).
+        w = softmax, μ = raw + spread, σ = MIN_SCALE + softplus, and with a softplus that is 1 at zero
+        G = least_bound + (initial_bound − least_bound) · softplus.
 
         Shapes: (..., 3n + 1) → batch shape (...)
         """
         n, left_over = divmod(raw.shape[-1] - 1, 3)
         if n < 1 or left_over:
             raise NfdrlError(f"a flow law needs 3n + 1 raw outputs, got {raw.shape[-1]}")
+        return cls._of(raw, (least_bound, initial_bound - least_bound))
+
+    @classmethod
+    def _of(cls, raw: Tensor, span: Span) -> Self:
         law = cls.__new__(cls)
-        law._raw, law._parts, law._center, law._moves = (raw, initial_bound), None, None, None
+        law._raw, law._parts, law._center, law._moves = (raw, span), None, None, None
         return law
 
     @property
-    def raw(self) -> tuple[Tensor, float] | None:
-        """The outputs and the initial bound of `from_raw`, where the law is theirs."""
+    def raw(self) -> tuple[Tensor, Span] | None:
+        """The outputs of `from_raw` and what their range is made of, where the law is theirs."""
         return self._raw if self._moves is None else None
 
     @property
@@ -194,8 +200,8 @@ class FlowLaw(PushforwardLaw):
     def select(self, action: Tensor | int) -> Self:
         """The laws of the chosen actions."""
         if self._raw is not None and self._moves is None:  # one gather instead of five
-            raw, initial_bound = self._raw
-            return type(self).from_raw(select_rows(raw, action, 1), initial_bound)
+            raw, span = self._raw
+            return self._of(select_rows(raw, action, 1), span)
         mixture = (select_rows(part, action, 1) for part in (self.weights, self.locations, self.scales))
         affine = (select_rows(part, action, 0) for part in (self.bound, self.center))
         return type(self)(*mixture, *affine, validate=False)
@@ -203,7 +209,7 @@ class FlowLaw(PushforwardLaw):
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> Self:
         """The law of reward + discount · Z: center and bound move, the masses stay (eq:target_bootstrap)."""
         if self._raw is not None and self._moves is None:  # its parameters may never be asked for
-            law = type(self).from_raw(*self._raw)
+            law = self._of(*self._raw)
             law._moves = self._coefficients(reward, discount)
             return law
         center, bound = self._moved(reward, discount)
@@ -227,12 +233,12 @@ def initial_mixture(n: int) -> tuple[list[float], float]:
     return locations.tolist(), math.sqrt(1 - float(locations.square().mean()))
 
 
-def read_raw(raw: Tensor, initial_bound: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def read_raw(raw: Tensor, span: Span) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Weights, locations, scales and bound of raw outputs; see `FlowLaw.from_raw`."""
     n = raw.shape[-1] // 3
     # One shift for the three parts and one softplus for the two positive ones.
     logits, locations, free = torch.split(raw + _raw_shift(n, raw.dtype, raw.device), [n, n, n + 1], -1)
-    least, unit = _raw_units(n, initial_bound, raw.dtype, raw.device)
+    least, unit = _raw_units(n, span, raw.dtype, raw.device)
     positive = torch.addcmul(least, unit, nn.functional.softplus(free))
     return logits.softmax(-1), locations, positive[..., :n], positive[..., n]
 
@@ -241,8 +247,8 @@ class _RawReturns(torch.autograd.Function):
     """Raw outputs to returns at base points: `read_raw` and `FlowLaw.at` as one step."""
 
     @staticmethod
-    def forward(ctx: Any, raw: Tensor, initial_bound: float, z: Tensor) -> Tensor:
-        result, saved = _raw_forward(raw, initial_bound, z)
+    def forward(ctx: Any, raw: Tensor, span: Span, z: Tensor) -> Tensor:
+        result, saved = _raw_forward(raw, span, z)
         ctx.save_for_backward(*saved)
         return result
 
@@ -256,8 +262,8 @@ class _RawLoss(torch.autograd.Function):
     """Raw outputs to the squared distance to given returns, and back: the hot path of every update."""
 
     @staticmethod
-    def forward(ctx: Any, raw: Tensor, initial_bound: float, z: Tensor, target: Tensor, how: Comparison) -> Tensor:
-        returns, saved = _raw_forward(raw, initial_bound, z)
+    def forward(ctx: Any, raw: Tensor, span: Span, z: Tensor, target: Tensor, how: Comparison) -> Tensor:
+        returns, saved = _raw_forward(raw, span, z)
         value, slope = value_and_slope(returns, target, how)
         ctx.save_for_backward(_raw_backward(slope, saved))
         return value
@@ -268,10 +274,10 @@ class _RawLoss(torch.autograd.Function):
         return grad_outputs[0].unsqueeze(-1) * ctx.saved_tensors[0], *[None] * 4
 
 
-def _raw_forward(raw: Tensor, initial_bound: float, z: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+def _raw_forward(raw: Tensor, span: Span, z: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     n = raw.shape[-1] // 3
     logits, locations, free = torch.split(raw + _raw_shift(n, raw.dtype, raw.device), [n, n, n + 1], -1)
-    least, unit = _raw_units(n, initial_bound, raw.dtype, raw.device)
+    least, unit = _raw_units(n, span, raw.dtype, raw.device)
     positive = torch.addcmul(least, unit, nn.functional.softplus(free))
     amplitudes = logits.softmax(-1).mul_(positive[..., n:])
     returns, saved = erf_forward(z, amplitudes, locations, positive[..., :n])
@@ -291,9 +297,9 @@ def _raw_backward(grad: Tensor, all_saved: tuple[Tensor, ...]) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _raw_units(n: int, initial_bound: float, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def _raw_units(n: int, span: Span, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """What scales and bound are at least, and their unit."""
-    least, unit = [MIN_SCALE] * n + [0.0], [1.0] * n + [initial_bound]
+    least, unit = [MIN_SCALE] * n + [span[0]], [1.0] * n + [span[1]]
     return torch.tensor(least, dtype=dtype, device=device), torch.tensor(unit, dtype=dtype, device=device)
 
 
@@ -318,9 +324,17 @@ def _inverse_softplus(value: float) -> float:
 class FlowHead(LinearHead):
     """A linear layer to (3n · n_flows + 1) numbers for each action, read as a flow law."""
 
-    def __init__(self, features: int, actions: int, components: int, n_flows: int, initial_bound: float) -> None:
+    def __init__(
+        self,
+        features: int,
+        actions: int,
+        components: int,
+        n_flows: int,
+        initial_bound: float,
+        least_bound: float = 0.0,
+    ) -> None:
         super().__init__(features, actions, 3 * components * n_flows + 1)
-        self.components, self.n_flows, self.initial_bound = components, n_flows, initial_bound
+        self.components, self.n_flows, self.bounds = components, n_flows, (initial_bound, least_bound)
         # Small outputs at the start: every law begins wide and smooth, whatever the features.
         nn.init.normal_(self.linear.weight, std=0.01 / math.sqrt(features))
         nn.init.zeros_(self.linear.bias)
@@ -329,10 +343,10 @@ class FlowHead(LinearHead):
         """The flow law of every action."""
         raw = self.by_action(raw)
         if self.n_flows == 1:
-            return FlowLaw.from_raw(raw, self.initial_bound)
+            return FlowLaw.from_raw(raw, *self.bounds)
         size = 3 * self.components
         laws = [
-            FlowLaw.from_raw(torch.cat([raw[..., k * size : (k + 1) * size], raw[..., -1:]], -1), self.initial_bound)
+            FlowLaw.from_raw(torch.cat([raw[..., k * size : (k + 1) * size], raw[..., -1:]], -1), *self.bounds)
             for k in range(self.n_flows)
         ]
         mixtures = tuple(MixtureCDF(law.weights, law.locations, law.scales) for law in laws)
@@ -350,6 +364,7 @@ class FlowMethod(Method):
     points: str = "midpoint"  # removes the sampling noise the paper names as a cause of variance; paper: "random"
     terminal_std: float = 0.0  # not needed: both sides are smoothed alike; paper: 0.1
     initial_bound: float = 1.0  # the scale of the returns, where it is known
+    held: float = 0.0  # share of it that the range G never gives up: with more than 0, rare returns keep their place
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
@@ -358,10 +373,13 @@ class FlowMethod(Method):
                 raise NfdrlError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.initial_bound <= 0 or self.terminal_std < 0:
             raise NfdrlError("initial_bound must be positive and terminal_std non-negative")
+        if not 0 <= self.held <= 1:
+            raise NfdrlError(f"held must lie in [0, 1], got {self.held}")
 
     def head(self, features: int, actions: int) -> FlowHead:
         """A flow head."""
-        return FlowHead(features, actions, self.components, self.n_flows, self.initial_bound)
+        least = self.held * self.initial_bound
+        return FlowHead(features, actions, self.components, self.n_flows, self.initial_bound, least)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
         """The comparison of both laws' returns at base points; one number a row."""

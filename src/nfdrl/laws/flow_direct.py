@@ -25,7 +25,8 @@ class FlowDirect(Direct):
 
     def __init__(self, method: FlowMethod, shift: Array, least_scale: float, generator: torch.Generator | None) -> None:
         self.method, self.generator = method, generator
-        self._law = shift, F(least_scale), F(method.initial_bound)
+        least = method.held * method.initial_bound
+        self._law = shift, F(least_scale), F(least), F(method.initial_bound - least)
         self._how, self._gain = method.comparison, F(method.gain())
 
     def means(self, raw: Array) -> Array:

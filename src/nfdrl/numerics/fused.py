@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 F = np.float32
-Law = tuple[Array, F, F]  # what is added to raw outputs, the least scale, and the unit of the range
+Law = tuple[Array, F, F, F]  # what is added to raw outputs; the least scale; the least range, and its unit
 Grid = tuple[F, F, F, int]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -92,7 +92,7 @@ def softplus(x: Any) -> Any:
 
 
 @inlined
-def read_row(raw: Any, b: Any, shift: Any, least_scale: Any, unit: Any, n: Any, parts: Any, p: Any) -> Any:
+def read_row(raw: Any, b: Any, shift: Any, least_scale: Any, least: Any, unit: Any, n: Any, parts: Any, p: Any) -> Any:
     """Amplitudes Gw, locations and scales of row b into `parts[p]` (3, n), and G (see `FlowLaw.from_raw`)."""
     largest = raw[b, 0] + shift[0]
     for i in range(1, n):
@@ -101,7 +101,7 @@ def read_row(raw: Any, b: Any, shift: Any, least_scale: Any, unit: Any, n: Any, 
     for i in range(n):
         parts[p, 0, i] = exp_negative(raw[b, i] + shift[i] - largest)
         total += parts[p, 0, i]
-    bound = unit * softplus(raw[b, 3 * n] + shift[3 * n])
+    bound = least + unit * softplus(raw[b, 3 * n] + shift[3 * n])
     factor = bound / total
     for i in range(n):
         parts[p, 0, i] *= factor
@@ -113,12 +113,12 @@ def read_row(raw: Any, b: Any, shift: Any, least_scale: Any, unit: Any, n: Any, 
 @compiled
 def means(raw: Array, law: Law) -> Array:
     """Σ aᵢ erf(−μᵢ/√(2 + 2σᵢ²)); shape (B, 3n + 1) → (B,)."""
-    shift, least_scale, unit = law
+    shift, least_scale, least, unit = law
     rows, n = len(raw), len(shift) // 3
     parts = np.empty((1, 3, n), np.float32)
     result = np.empty(rows, np.float32)
     for b in range(rows):
-        read_row(raw, b, shift, least_scale, unit, n, parts, 0)
+        read_row(raw, b, shift, least_scale, least, unit, n, parts, 0)
         total = ZERO
         for i in range(n):
             probit = -parts[0, 1, i] / F(math.sqrt(F(2) + F(2) * parts[0, 2, i] * parts[0, 2, i]))
@@ -130,12 +130,12 @@ def means(raw: Array, law: Law) -> Array:
 @compiled
 def targets(raw: Array, law: Law, z: Array, reward: Array, discount: Array, terminal_std: F) -> Array:
     """Returns r + γ(G(2F(z) − 1)) of the next laws; a terminal one is a point, or as wide as it is asked to be."""
-    shift, least_scale, unit = law
+    shift, least_scale, least, unit = law
     rows, n, count = len(raw), len(shift) // 3, len(z)
     parts = np.empty((1, 3, n), np.float32)
     result = np.empty((rows, count), np.float32)
     for b in range(rows):
-        read_row(raw, b, shift, least_scale, unit, n, parts, 0)
+        read_row(raw, b, shift, least_scale, least, unit, n, parts, 0)
         spread = terminal_std if discount[b] == ZERO else ZERO
         for k in range(count):
             result[b, k] = reward[b] + spread * z[k]
@@ -151,13 +151,13 @@ def targets(raw: Array, law: Law, z: Array, reward: Array, discount: Array, term
 @compiled
 def returns(raw: Array, law: Law, z: Array) -> tuple[Array, tuple[Array, Array, Array, Array]]:
     """Returns of the predicted laws, and what `gradient` needs: erf and e^{−t²} (B, n, N), parts (B, 3, n), G (B,)."""
-    shift, least_scale, unit = law
+    shift, least_scale, least, unit = law
     rows, n, count = len(raw), len(shift) // 3, len(z)
     y = np.zeros((rows, count), np.float32)
     erfs, gausses = np.empty((rows, n, count), np.float32), np.empty((rows, n, count), np.float32)
     parts, bounds = np.empty((rows, 3, n), np.float32), np.empty(rows, np.float32)
     for b in range(rows):
-        bounds[b] = read_row(raw, b, shift, least_scale, unit, n, parts, b)
+        bounds[b] = read_row(raw, b, shift, least_scale, least, unit, n, parts, b)
         for i in range(n):
             rate = SQRT_HALF / parts[b, 2, i]
             offset, amplitude = -parts[b, 1, i] * rate, parts[b, 0, i]
@@ -173,7 +173,7 @@ def returns(raw: Array, law: Law, z: Array) -> tuple[Array, tuple[Array, Array, 
 @compiled
 def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, Array, Array, Array]) -> Array:
     """Slopes in the returns (B, N) to slopes in the raw outputs (see `_raw_backward` of the flow law)."""
-    shift, _, unit = law
+    shift, _, _, unit = law
     erfs, gausses, parts, bounds = saved
     rows, n = len(slope), len(shift) // 3
     result = np.empty((rows, 3 * n + 1), np.float32)
