@@ -12,6 +12,7 @@ from nfdrl.bench.literal import kernel_density
 from nfdrl.bench.report import growth_exponent
 from nfdrl.errors import NfdrlError
 from nfdrl.numerics.kde import KERNELS
+from nfdrl.threads import threads
 
 KEYS = {"what", "size", "batch", "seconds", "bytes", "ratio", "note"}
 
@@ -123,7 +124,7 @@ def test_peak_memory_counts_what_lives_at_once():
 
 def test_one_thread_inside_and_as_before_outside():
     before = torch.get_num_threads()
-    with losses.one_thread():
+    with threads(1):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
 

@@ -57,3 +57,9 @@ def test_an_agent_takes_the_small_network() -> None:
     agent = Agent("nfdrl-s", "MinAtar/Breakout-v1[sticky_action_prob=0.0]", config=config).learn(150, progress=False)
     assert isinstance(agent.learner.online.torso, SmallCNN)
     assert agent.evaluate(2).returns.min() >= 0
+
+
+def test_actions_have_names() -> None:
+    assert gymnasium.make("MinAtar/Breakout-v1").unwrapped.get_action_meanings() == ["NOOP", "LEFT", "RIGHT"]
+    every = gymnasium.make("MinAtar/Breakout-v1", minimal_actions=False)
+    assert every.unwrapped.get_action_meanings() == ["NOOP", "LEFT", "UP", "RIGHT", "DOWN", "FIRE"]

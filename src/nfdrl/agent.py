@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +13,6 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
-from threadpoolctl import ThreadpoolController
 from torch import Tensor
 from typing_extensions import Self
 
@@ -32,6 +29,7 @@ from nfdrl.memory import check_memory
 from nfdrl.networks import Network, is_image, network_for
 from nfdrl.replay import COLUMN_BYTES, ArrayStorage, Replay, Storage, row_bytes, storage_dtype
 from nfdrl.risk import Mean, Risk, parse_risk
+from nfdrl.threads import threads
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.loop import Actor, Event, Trainer
 from nfdrl.training.ranges import observed_range, within
@@ -119,7 +117,7 @@ class Agent:
         if steps < 1:
             raise NfdrlError(f"steps must be at least 1, got {steps}")
         trainer = self.trainer
-        with _threads_for(self.observation_space):
+        with threads(_threads_for(self.observation_space)):
             for event in tracked(trainer.run(steps, pause_every), trackers):
                 self.step = trainer.step
                 yield event
@@ -342,25 +340,9 @@ class Agent:
         return agent
 
 
-@contextmanager
-def _threads_for(space: gymnasium.Space[Any]) -> Iterator[None]:
-    """One thread for networks without convolutions: sharing out their small tensors costs more than it saves.
-
-    NumPy's linear algebra always gets one: its threads and PyTorch's would wait for each other's cores.
-    """
-    before = torch.get_num_threads()
-    count = before if isinstance(space, gymnasium.spaces.Box) and is_image(space) else 1
-    torch.set_num_threads(count)
-    try:
-        with _libraries().limit(limits=1, user_api="blas"):
-            yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@lru_cache(maxsize=1)
-def _libraries() -> ThreadpoolController:
-    return ThreadpoolController()
+def _threads_for(space: gymnasium.Space[Any]) -> int:
+    """One thread for networks without convolutions: sharing out their small tensors costs more than it saves."""
+    return torch.get_num_threads() if isinstance(space, gymnasium.spaces.Box) and is_image(space) else 1
 
 
 def _matching(source: Source, config: dict[str, Any]) -> Source:

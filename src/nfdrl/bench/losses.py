@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from nfdrl.bench import literal
 from nfdrl.bench.report import Row, growth_exponent, print_table, show_bytes, show_seconds, write_metrics
 from nfdrl.losses.cramer import Comparison, Distance, Support, compare, joint_range
 from nfdrl.numerics.kde import Grid
+from nfdrl.threads import threads
 
 BATCH = 64
 BANDWIDTH = 0.05  # paper, table of hyper-parameters
@@ -105,7 +105,7 @@ def run(smoke: bool, seed: int, progress: Callable[[str], None]) -> list[Row]:
     rows: list[Row] = []
     peaks: dict[str, tuple[int, int]] = {}  # form → (size, bytes) of its last run
     generator = torch.Generator().manual_seed(seed)
-    with one_thread():
+    with threads(1):
         for size in SMOKE_SIZES if smoke else SIZES:
             predicted, target = _samples(size, generator)
             wanted = {form.what: _expected_bytes(peaks.get(form.what), size) for form in FORMS}
@@ -238,14 +238,3 @@ def draw(rows: Sequence[Row]) -> Figure:
     panels[0].legend(frameon=False, fontsize="small")
     figure.suptitle(f"One loss, batch {BATCH}, float32, one thread (dashed: every pair written out)", fontsize="medium")
     return figure
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch on one thread inside, as before outside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
+MEANINGS = {"n": "NOOP", "l": "LEFT", "u": "UP", "r": "RIGHT", "d": "DOWN", "f": "FIRE"}
 PIXEL = 16  # screen pixels a cell when drawn
 
 
@@ -56,6 +57,10 @@ class MinAtarGame(gymnasium.Env[Any, Any]):
         """Take one action."""
         reward, terminated = self.game.act(self._actions[action])
         return self.game.state(), float(reward), bool(terminated), False, {}
+
+    def get_action_meanings(self) -> list[str]:
+        """What each action does, in Atari's words."""
+        return [MEANINGS[self.game.env.action_map[action]] for action in self._actions]
 
     def render(self) -> Any:
         """The cells in one colour a channel; shape (160, 160, 3)."""

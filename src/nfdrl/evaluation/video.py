@@ -27,6 +27,7 @@ from nfdrl.errors import NfdrlError
 from nfdrl.laws import Law, Method
 from nfdrl.risk import Risk
 from nfdrl.style import GREY, INK, LIGHT, STYLE, color_of, label_of
+from nfdrl.threads import threads
 
 Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
@@ -133,24 +134,14 @@ def record(
     if max_steps < 1 or (fps is not None and fps <= 0):
         raise NfdrlError("a video needs at least one step and a positive fps")
     dpi = DPI[path.suffix.lower()]
-    with _one_thread():
+    # The laws of one observation are too small to share: with two threads a video takes eight times as long.
+    with threads(1):
         moments, end = play(agent, env, seed, max_steps, dpi)
         followed = learned_returns(moments, env, discount) if end == "terminated" and discount is not None else None
         color = color_of(method_name(agent.method))
         scene = Scene(moments, _titles(agent, env, followed), _action_names(env), color, dpi, followed)
         write_video(scene, path, float(env.metadata.get("render_fps") or 30) if fps is None else fps)
     return Recording(len(moments), sum(moment.reward for moment in moments), end)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """The laws of one observation are too small to share: with two threads a video takes eight times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def play(agent: Player, env: Env, seed: int, max_steps: int, dpi: int) -> tuple[list[Moment], End]:
