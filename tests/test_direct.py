@@ -190,6 +190,7 @@ def test_other_settings_go_through_the_graph(monkeypatch):
         METHODS["er-dqn"],
     ):
         assert learner_of(method).direct is None
+    assert learner_of(FLOW, direct=False).direct is None
     network = network_for(FLOW, SPACES["numbers"], ACTIONS, TorsoSizes(), seed=0)
     assert Learner(FLOW, network, Optimisation(), risk=CVaR(0.1)).direct is None
     monkeypatch.setattr("nfdrl.laws.flow.find_spec", lambda name: None if name == "numba" else find_spec(name))

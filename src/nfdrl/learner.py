@@ -34,6 +34,7 @@ class Optimisation:
     target_every: int = 1  # updates between two moves of the target network
     target_tau: float = 1.0  # share of the online weights in such a move: 1 is a copy
     double_q: bool = False  # van Hasselt et al. 2016: the online network chooses the next action
+    direct: bool = True  # updates in NumPy where the method has such a form; otherwise through PyTorch's graph
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
@@ -100,7 +101,8 @@ class Learner:
     def direct(self) -> Direct | None:
         """The method in NumPy, where everything an update needs has that form."""
         networks = self.online, self.target
-        if self.risk != RISK_NEUTRAL or any(n.dense is None or not isinstance(n.head, LinearHead) for n in networks):
+        possible = all(n.dense is not None and isinstance(n.head, LinearHead) for n in networks)
+        if not (possible and self.settings.direct and self.risk == RISK_NEUTRAL):
             return None
         return self.method.direct(self.generator)
 

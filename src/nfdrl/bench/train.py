@@ -41,7 +41,7 @@ class Contestant:
     against: str | None = None
 
 
-def _ours(method: str) -> Callable[[int], Run]:
+def _ours(method: str, direct: bool = True) -> Callable[[int], Run]:
     def make(seed: int) -> Run:
         from nfdrl.agent import Agent
         from nfdrl.networks import TorsoSizes
@@ -61,6 +61,7 @@ def _ours(method: str) -> Callable[[int], Run]:
             discount=DISCOUNT,
             epsilon_start=EPSILON,
             epsilon_end=EPSILON,
+            direct=direct,
             torso=TorsoSizes(mlp=WIDTHS),
         )
         agent = Agent(method, ENV, seed=seed, config=config, device="cpu")
@@ -114,6 +115,8 @@ CONTESTANTS = (
     Contestant("ours qr-dqn", _ours("qr-dqn"), SB3_QRDQN),
     Contestant("ours nfdrl-s", _ours("nfdrl-s"), SB3_QRDQN),
     Contestant("ours nfdrl-e", _ours("nfdrl-e"), SB3_QRDQN),
+    Contestant("ours dqn, through the graph", _ours("dqn", direct=False), SB3_DQN),
+    Contestant("ours nfdrl-s, through the graph", _ours("nfdrl-s", direct=False), SB3_QRDQN),
 )
 
 
@@ -175,6 +178,7 @@ def summary(seconds: dict[str, list[float]], rounds: int) -> dict[str, Any]:
         "dqn over Stable-Baselines3 DQN": (SB3_DQN, "ours dqn"),
         "nfdrl-s over sb3-contrib QR-DQN": (SB3_QRDQN, "ours nfdrl-s"),
         "nfdrl-s over our dqn": ("ours dqn", "ours nfdrl-s"),
+        "nfdrl-s over the same through the graph": ("ours nfdrl-s, through the graph", "ours nfdrl-s"),
     }
     ratios = {name: speed_up(seconds, *pair) for name, pair in pairs.items()}
     return {"rounds": rounds, "steps_per_second": speed, "speed_up": ratios}

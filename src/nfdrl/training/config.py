@@ -42,6 +42,7 @@ class TrainConfig:
     epsilon_fraction: float = 0.2  # paper, table of hyper-parameters: exploration_fraction
     num_envs: int = 1  # ours: one environment is stepped directly; the paper uses 4
     return_range: ReturnRange = "observed"  # ours: support or initial bound from the rewards of the first steps
+    direct: bool = True  # ours: updates in NumPy where a method has such a form, on a CPU; the same but for rounding
     report_every: int = 1_000  # ours: steps between two lines of metrics
     torso: TorsoSizes = field(default_factory=TorsoSizes)
 
@@ -75,6 +76,7 @@ class TrainConfig:
             self.target_every,
             self.target_tau,
             self.double_q,
+            self.direct,
         )
 
     def epsilon(self, fraction: float) -> float:
