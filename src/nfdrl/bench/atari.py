@@ -36,7 +36,7 @@ EPSILON, WARM_UP, LEARNING_RATE, MAX_GRAD_NORM, DISCOUNT = 0.05, 200, 1e-4, 10.0
 ENDLESS, REPORT_EVERY = 10**9, 4  # steps of a run, and between the places where it can be stopped
 SAMPLES = 500  # paper, table of hyper-parameters: n_samples
 QUANTILES = 200  # Dabney et al. 2018, and sb3-contrib's default
-ROUNDS, STRETCH, UPDATES = 7, 120, 10
+ROUNDS, STRETCH, UPDATES = 15, 120, 10
 SMOKE_ROUNDS, SMOKE_STRETCH, SMOKE_UPDATES = 1, 8, 1
 
 SB3_DQN, SB3_QRDQN = "Stable-Baselines3 DQN", "sb3-contrib QR-DQN"

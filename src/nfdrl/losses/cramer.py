@@ -24,7 +24,7 @@ Distance = Literal["exact", "surrogate", "l2"]
 Support = Literal["shared", "interpolated", "samples"]
 DISTANCES: tuple[Distance, ...] = ("exact", "surrogate", "l2")
 SUPPORTS: tuple[Support, ...] = ("shared", "interpolated", "samples")
-LARGEST_FORM = 1536  # grid points up to which one matrix product takes less time than two Fourier transforms
+LARGEST_FORM = 2048  # grid points up to which one matrix product takes less time than two Fourier transforms
 LEAST_DENSITY = 1e-4  # of one whole law spread over one bandwidth
 
 
