@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from nfdrl.laws import METHODS, flow
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
+from nfdrl.laws.quantile import QRDQN
 from nfdrl.learner import Learner, Optimisation
 from nfdrl.losses.cramer import Comparison
 from nfdrl.networks import TorsoSizes, network_for
@@ -30,6 +31,8 @@ VARIANTS = {
     "c51": METHODS["c51"],
     "c51, few atoms": C51(atoms=2, v_min=-0.5, v_max=0.5),
     "c51, every return beyond the support": C51(atoms=5, v_min=50, v_max=60),
+    "qr-dqn": METHODS["qr-dqn"],
+    "qr-dqn, pinball": QRDQN(quantiles=7, huber_threshold=0.0),
     "nfdrl-s": FLOW,
     "nfdrl-e": METHODS["nfdrl-e"],
     "nfdrl-s by filter": replace(FLOW, samples=600),
@@ -93,7 +96,7 @@ def assert_same(learner, batch, next_action=None):
 
 
 def on_grid(method):
-    return not isinstance(method, (DQN, C51)) and method.comparison.distance != "exact"
+    return not isinstance(method, (DQN, C51, QRDQN)) and method.comparison.distance != "exact"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -126,12 +129,12 @@ def test_returns_and_their_gradients_are_those_of_the_law():
 
 
 @pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("name", ["dqn", "c51", "nfdrl-s", "nfdrl-e"])
+@pytest.mark.parametrize("name", ["dqn", "c51", "qr-dqn", "nfdrl-s", "nfdrl-e"])
 def test_so_it_is_on_every_torso(space, name):
     assert_same(learner_of(METHODS[name], space), batch_of(space))
 
 
-@pytest.mark.parametrize("name", ["dqn", "c51", "nfdrl-s", "nfdrl-e"])
+@pytest.mark.parametrize("name", ["dqn", "c51", "qr-dqn", "nfdrl-s", "nfdrl-e"])
 def test_its_means_are_those_of_the_laws(name):
     learner = learner_of(METHODS[name])
     raw = learner.online.raw(batch_of().observation)
@@ -157,7 +160,7 @@ def test_outputs_of_any_size_give_the_graphs_losses(seed, size, name):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("name", ["dqn", "c51", "nfdrl-s", "nfdrl-e"])
+@pytest.mark.parametrize("name", ["dqn", "c51", "qr-dqn", "nfdrl-s", "nfdrl-e"])
 def test_what_is_not_finite_spoils_its_row_and_no_other(bad, name):
     learner = learner_of(METHODS[name])
     batch = batch_of()

@@ -1,7 +1,7 @@
-"""The arithmetic of flow laws on the CPU, compiled by Numba: each function is one pass over memory.
+"""The arithmetic of flow laws, and of pairs of quantiles, on the CPU, compiled by Numba: each is one pass over memory.
 
-What `laws.flow` and `losses.cramer` say in PyTorch, in float32: they are the reference, and the tests hold these
-functions to them. A hundred small operations become five calls, which is most of the time of an update.
+What `laws.flow`, `losses.cramer` and `losses.pinball` say in PyTorch, in float32: they are the reference, and the tests
+hold these functions to them. A hundred small operations become five calls, which is most of the time of an update.
 
 Numbers that are not finite stay so: a row of them gets a loss that is not a number.
 
@@ -289,3 +289,31 @@ def read_pull(
             left = lefts[b, k]
             slopes[b, k] = (pull[b, left + 1] - pull[b, left]) * factor
     return values, slopes
+
+
+@compiled
+def quantile_huber(values: Array, targets: Array, threshold: F) -> tuple[Array, Array]:
+    """Huber quantile regression at midpoint levels, and its slope in the values (see `losses.pinball`).
+
+    Shapes: (B, N), (B, M), () → (B,), (B, N)
+    """
+    rows, n, m = len(values), values.shape[1], targets.shape[1]
+    losses, slopes = np.zeros(rows, np.float32), np.empty((rows, n), np.float32)
+    for b in range(rows):
+        for i in range(n):
+            loss, slope = _against(values[b, i], targets[b], (F(i) + HALF) / F(n), threshold)
+            losses[b] += loss / F(m)
+            slopes[b, i] = -slope / F(m)
+    return losses, slopes
+
+
+@compiled_sums
+def _against(value: F, targets: Array, level: F, threshold: F) -> tuple[F, F]:
+    loss, total = ZERO, ZERO
+    for j in range(len(targets)):
+        error = targets[j] - value
+        weight = level if error >= ZERO else ONE - level
+        slope = min(max(error, -threshold), threshold) / threshold if threshold > ZERO else F(np.sign(error))
+        loss += weight * slope * (error - HALF * threshold * slope)
+        total += weight * slope
+    return loss, total
