@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -218,14 +220,29 @@ RARE: dict[str, tuple[Method, Evaluation]] = {
 }
 
 
-@pytest.mark.parametrize("name", RARE)
-def test_so_it_is_where_falls_are_rare(name):
-    method, settings = RARE[name]
+FLOWS = ("nfdrl-s", "nfdrl-e")
+
+
+def at_the_start(method: Method, settings: Evaluation, seed: int) -> Law:
     mdp = risky_cliff()
-    law = evaluate_policy(mdp, mdp.optimal_policy(), method, settings).laws([[0, SHORT], [0, LONG]])
+    return evaluate_policy(mdp, mdp.optimal_policy(), method, settings, seed=seed).laws([[0, SHORT], [0, LONG]])
+
+
+@pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in RARE for seed in range(4 if name in FLOWS else 1)])
+def test_so_it_is_where_falls_are_rare(name, seed):
+    law = at_the_start(*RARE[name], seed)
     assert parse_risk("mean")(law).argmax() == SHORT
     assert parse_risk("cvar:0.1")(law).argmax() == LONG
     assert law.mean().tolist() == pytest.approx([-0.478, -0.6], abs=0.06)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", FLOWS)
+def test_a_flow_whose_range_is_free_does_not_see_the_falls(name, seed):
+    method, settings = RARE[name]
+    law = at_the_start(replace(method, held=0.0), settings, seed)
+    assert parse_risk("cvar:0.1")(law).argmax() == SHORT
+    assert law.cvar(0.1)[SHORT].item() > -0.6  # it is −1.18
 
 
 @pytest.mark.parametrize("held", [0.0, 1.0])
