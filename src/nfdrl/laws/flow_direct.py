@@ -43,84 +43,11 @@ class FlowDirect(Direct):
         transition = raw, action, following, chosen, reward, discount, F(method.terminal_std), z, self._law
         found: tuple[Array, Array]
         if how.distance == "exact":
-            found = exactly(*transition)
+            found = fused.exactly(*transition)
             return found
         size, weighs = how.points(method.samples), (how.distance == "surrogate", self._gain)
         (steps, margins, offset, inner), form = grid_of(size, how)
-        masses, rest = on_grid(*transition, (F(steps), F(margins), F(offset), inner))
+        masses, rest = fused.on_grid(*transition, (F(steps), F(margins), F(offset), inner))
         pull = smooth_twice(torch.from_numpy(masses), how).numpy() if form is None else masses @ form
-        found = back(masses, pull, rest, action, raw.shape[1], z, self._law, *weighs)
+        found = fused.back(masses, pull, rest, action, raw.shape[1], z, self._law, *weighs)
         return found
-
-
-@fused.compiled
-def pick(raw: Any, action: Any) -> Any:
-    """The outputs of one action a row; shape (B, A, K), (B,) → (B, K)."""
-    rows, _, width = raw.shape
-    result = np.empty((rows, width), np.float32)
-    for b in range(rows):
-        for j in range(width):
-            result[b, j] = raw[b, action[b], j]
-    return result
-
-
-@fused.compiled
-def place(picked: Any, action: Any, actions: Any) -> Any:
-    """The mean's gradient in all outputs, from each row's in those of one action; shape (B, K), (B,) → (B, A, K)."""
-    rows, width = picked.shape
-    result = np.zeros((rows, actions, width), np.float32)
-    for b in range(rows):
-        for j in range(width):
-            result[b, action[b], j] = picked[b, j] / F(rows)
-    return result
-
-
-@fused.compiled
-def exactly(
-    raw: Any,
-    action: Any,
-    following: Any,
-    chosen: Any,
-    reward: Any,
-    discount: Any,
-    terminal_std: Any,
-    z: Any,
-    law: Any,
-) -> Any:
-    """Losses and gradient of the exact distance."""
-    target = fused.targets(pick(following, chosen), law, z, reward, discount, terminal_std)
-    own = pick(raw, action)
-    y, saved = fused.returns(own, law, z)
-    losses, slope = fused.merge(y, target)
-    return losses, place(fused.gradient(slope, own, law, z, saved), action, raw.shape[1])
-
-
-@fused.compiled
-def on_grid(
-    raw: Any,
-    action: Any,
-    following: Any,
-    chosen: Any,
-    reward: Any,
-    discount: Any,
-    terminal_std: Any,
-    z: Any,
-    law: Any,
-    grid: Any,
-) -> Any:
-    """Signed masses of both laws on a grid, and what the way back needs."""
-    target = fused.targets(pick(following, chosen), law, z, reward, discount, terminal_std)
-    own = pick(raw, action)
-    y, saved = fused.returns(own, law, z)
-    masses, lefts, steps = fused.spread_masses(y, target, grid)
-    return masses, (lefts, steps, own, saved)
-
-
-@fused.compiled
-def back(
-    masses: Any, pull: Any, rest: Any, action: Any, actions: Any, z: Any, law: Any, surrogate: Any, gain: Any
-) -> Any:
-    """Losses and gradient from the masses and what smoothing made of them."""
-    lefts, steps, own, saved = rest
-    losses, slope = fused.read_pull(masses, pull, lefts, steps, surrogate, gain)
-    return losses, place(fused.gradient(slope, own, law, z, saved), action, actions)

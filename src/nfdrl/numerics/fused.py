@@ -291,6 +291,83 @@ def read_pull(
     return values, slopes
 
 
+# A whole update of a flow law. They stand here and not with the law, because what Numba keeps on disk is made anew only
+# when the file of the function itself changes.
+
+
+@compiled
+def pick(raw: Any, action: Any) -> Any:
+    """The outputs of one action a row; shape (B, A, K), (B,) → (B, K)."""
+    rows, _, width = raw.shape
+    result = np.empty((rows, width), np.float32)
+    for b in range(rows):
+        for j in range(width):
+            result[b, j] = raw[b, action[b], j]
+    return result
+
+
+@compiled
+def place(picked: Any, action: Any, actions: Any) -> Any:
+    """The mean's gradient in all outputs, from each row's in those of one action; shape (B, K), (B,) → (B, A, K)."""
+    rows, width = picked.shape
+    result = np.zeros((rows, actions, width), np.float32)
+    for b in range(rows):
+        for j in range(width):
+            result[b, action[b], j] = picked[b, j] / F(rows)
+    return result
+
+
+@compiled
+def exactly(
+    raw: Any,
+    action: Any,
+    following: Any,
+    chosen: Any,
+    reward: Any,
+    discount: Any,
+    terminal_std: Any,
+    z: Any,
+    law: Any,
+) -> Any:
+    """Losses and gradient of the exact distance."""
+    target = targets(pick(following, chosen), law, z, reward, discount, terminal_std)
+    own = pick(raw, action)
+    y, saved = returns(own, law, z)
+    losses, slope = merge(y, target)
+    return losses, place(gradient(slope, own, law, z, saved), action, raw.shape[1])
+
+
+@compiled
+def on_grid(
+    raw: Any,
+    action: Any,
+    following: Any,
+    chosen: Any,
+    reward: Any,
+    discount: Any,
+    terminal_std: Any,
+    z: Any,
+    law: Any,
+    grid: Any,
+) -> Any:
+    """Signed masses of both laws on a grid, and what the way back needs."""
+    target = targets(pick(following, chosen), law, z, reward, discount, terminal_std)
+    own = pick(raw, action)
+    y, saved = returns(own, law, z)
+    masses, lefts, steps = spread_masses(y, target, grid)
+    return masses, (lefts, steps, own, saved)
+
+
+@compiled
+def back(
+    masses: Any, pull: Any, rest: Any, action: Any, actions: Any, z: Any, law: Any, surrogate: Any, gain: Any
+) -> Any:
+    """Losses and gradient from the masses and what smoothing made of them."""
+    lefts, steps, own, saved = rest
+    losses, slope = read_pull(masses, pull, lefts, steps, surrogate, gain)
+    return losses, place(gradient(slope, own, law, z, saved), action, actions)
+
+
 @compiled
 def quantile_huber(values: Array, targets: Array, threshold: F) -> tuple[Array, Array]:
     """Huber quantile regression at midpoint levels, and its slope in the values (see `losses.pinball`).
