@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,7 +54,7 @@ class Layers(nn.ModuleList):
         return x
 
 
-class Torso(nn.Module):
+class Torso(nn.Module, ABC):
     """Observations to features: a stem that makes rows of them, then fully connected layers, maybe none."""
 
     def __init__(self, inputs: int, widths: Sequence[int], **parts: nn.Module) -> None:
@@ -63,9 +64,9 @@ class Torso(nn.Module):
         self.layers = Layers(inputs, widths)
         self.features = self.layers.features
 
+    @abstractmethod
     def stem(self, observation: Tensor) -> Tensor:
         """Observations (B, ...) to rows (B, inputs)."""
-        raise NotImplementedError
 
     def forward(self, observation: Tensor) -> Tensor:
         """Observations (B, ...) to features (B, F)."""
