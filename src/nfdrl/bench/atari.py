@@ -16,16 +16,18 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from nfdrl.bench.report import Row, print_table, write_metrics
 from nfdrl.bench.train import Contestant, Run, check_peers, measure, speed_up
+from nfdrl.dense import Dense
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import find_method
 from nfdrl.learner import Learner
+from nfdrl.networks import Torso
 from nfdrl.replay import Batch
 from nfdrl.training.config import FrameReplay, TrainConfig
 
@@ -250,14 +252,22 @@ def _update(learner: Learner, batch: Batch) -> None:
 
 
 def _trunk(learner: Learner, batch: Batch) -> None:
-    """The target network's layers on the next observations, the online one's forward and backward on the others."""
-    online, dense = learner.online, learner.online.dense
-    assert dense is not None
-    learner.target.raw(batch.next_observation)
+    """The target network's trunk on the next observations, the online one's forward and backward on the others.
+
+    Without the head, and through the same layers as the update's.
+    """
+    online, target = (cast(Torso, network.torso) for network in (learner.online, learner.target))
+    forward, both = (Dense(cast(Any, [*torso.layers]), len(torso.layers)) for torso in (target, online))
+    with torch.no_grad():
+        forward.forward(target.stem(batch.next_observation).numpy())
     stem = online.stem(batch.observation)
-    outputs = dense.forward(stem.detach().numpy())
-    grad = dense.backward(outputs, np.ones_like(outputs[-1]), to_input=True)
+    outputs = both.forward(stem.detach().numpy())
+    grad = both.backward(outputs, np.ones_like(outputs[-1]), to_input=True)
+    assert grad is not None
     stem.backward(torch.from_numpy(grad))  # type: ignore[no-untyped-call]
+    for parameter in online.parameters():
+        assert parameter.grad is not None
+        parameter.grad.zero_()
 
 
 def floor_rows(floor: Floor) -> list[Row]:
