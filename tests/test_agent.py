@@ -341,7 +341,7 @@ def test_presets() -> None:
     assert (method.samples, method.terminal_std, method.comparison.bandwidth) == (500, 0.1, 0.05)
     assert paper.adapt(METHODS["c51"]) is METHODS["c51"]
     assert PRESETS["paper-atari"] == paper
-    assert PRESETS["atari"].adapt(METHODS["nfdrl-s"]).initial_bound == METHODS["c51"].v_max
+    assert PRESETS["atari"].adapt(METHODS["nfdrl-s"]) is METHODS["nfdrl-s"]
     with pytest.raises(NfdrlError, match="did you mean 'paper'"):
         find_preset("papers")
 
@@ -353,3 +353,16 @@ def test_the_package_exports_what_it_says() -> None:
     assert "nfdrl/MDP1-v0" in gymnasium.registry
     with pytest.raises(AttributeError):
         nfdrl.Agnet  # noqa: B018
+
+
+def test_a_layer_without_live_units_is_reported_and_warned_of_once() -> None:
+    agent = Agent("dqn", "CartPole-v1", config=replace(SMALL, train_every=1, report_every=100))
+    reports = [event for event in agent.events(300) if isinstance(event, Report)]
+    assert reports[0].dormant is None  # 37 updates
+    assert all(report.dormant is not None and report.dormant < 1 for report in reports[1:])
+    with torch.no_grad():
+        agent.learner.online.torso.layers[0].bias.fill_(-100)
+    with pytest.warns(UserWarning, match=r"no unit of the layer 'layers.0' answers") as warned:
+        later = [event.dormant for event in agent.events(300) if isinstance(event, Report)]
+    assert later == [1.0, 1.0, 1.0]
+    assert len(warned) == 1

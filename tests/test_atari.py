@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import ale_py
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 from nfdrl.agent import Agent
 from nfdrl.cli import main
@@ -18,8 +20,10 @@ from nfdrl.envs.make import source_of
 from nfdrl.envs.stepping import Step
 from nfdrl.errors import NfdrlError
 from nfdrl.frames import FrameStorage
+from nfdrl.laws import find_method
 from nfdrl.replay import ArrayStorage, Replay
 from nfdrl.training.config import TrainConfig
+from nfdrl.training.presets import PRESETS
 from nfdrl.words import read_word
 
 gymnasium.register_envs(ale_py)
@@ -188,3 +192,19 @@ def test_a_replay_that_cannot_fit_is_refused_before_a_step_is_taken() -> None:
     agent = Agent("dqn", "ALE/Pong-v5", config=TrainConfig(buffer_size=100_000_000), device="cpu")
     with pytest.raises(NfdrlError, match="replay_on_disk"):
         agent.learn(1, progress=False)
+
+
+def test_what_states_differ_in_survives_the_first_updates_on_pong() -> None:
+    """With PyTorch's first weights and a first range of ±10 a run of 142,000 steps ended with a dead network."""
+    preset = PRESETS["atari"]
+    config = replace(preset.config, learning_starts=400, buffer_size=1000, double_q=False)
+    agent = Agent(preset.adapt(find_method("nfdrl-s")), "ALE/Pong-v5", seed=0, config=config, device="cpu")
+    agent.learn(404, progress=False)
+    learner, replay = agent.learner, agent.trainer.replay
+    states = replay.sample(64).observation
+    for _ in range(100):
+        learner.update(replay.sample(32))
+    with torch.no_grad():
+        features = learner.online.torso(states)
+    assert max(learner.online.dormant(states).values()) < 0.75
+    assert float(features.std(0).mean()) > 2e-3

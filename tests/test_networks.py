@@ -153,3 +153,43 @@ def test_weights_that_went_elsewhere_are_found_again():
             parameter.data = parameter.data + 1
         assert not torch.allclose(network(x).mean(), before)
     assert_close(network(x).mean().detach(), copy.deepcopy(network)(x).mean().detach())
+
+
+@pytest.mark.parametrize("name", ["MLP", "NatureCNN", "SmallCNN"])
+def test_dormant_units_are_those_that_no_observation_wakes(name):
+    network = network_for(METHODS["dqn"], SPACES[name], 3, TorsoSizes(mlp=(8, 8), image=(8,), small_image=(8,)), 0)
+    x = samples(SPACES[name], 8)
+    layers = {key: layer for key, layer in network.torso.named_modules() if hasattr(layer, "weight")}
+    last = list(layers)[-1]
+    before = network.dormant(x)
+    assert before.keys() == layers.keys()
+    assert all(0 <= share < 1 for share in before.values())
+    with torch.no_grad():
+        layers[last].weight[:4], layers[last].bias[:4] = 0, -1
+        layers[last].weight[4:], layers[last].bias[4:] = 0, 1
+    after = network.dormant(x)
+    assert after.pop(last) == 0.5
+    assert after == {key: share for key, share in before.items() if key != last}
+    assert not any(layer._forward_hooks for layer in layers.values())
+
+
+def test_a_table_has_no_units():
+    network = network_for(METHODS["dqn"], SPACES["OneHot"], 3, TorsoSizes(), 0)
+    assert network.dormant(samples(SPACES["OneHot"])) == {}
+
+
+def test_two_images_still_differ_behind_four_layers():
+    """With PyTorch's own first weights they differ by a thirtieth of that, and learning Pong kills the network."""
+    torch.manual_seed(0)
+    torso = torso_for(Box(0, 255, (4, 84, 84), np.uint8))
+    image = torch.full((1, 4, 84, 84), 100, dtype=torch.uint8)
+    other = image.clone()
+    other[:, :, 30:50, 30:50] = 200
+    pixels = torch.linalg.vector_norm((image.float() - other.float()) / 255)
+    with torch.no_grad():
+        moved = torch.linalg.vector_norm(torso(image) - torso(other)) / pixels
+        for layer in torso.modules():
+            if hasattr(layer, "reset_parameters"):
+                layer.reset_parameters()
+        default = torch.linalg.vector_norm(torso(image) - torso(other)) / pixels
+    assert moved > 10 * default

@@ -153,7 +153,11 @@ class ImageTorso(Torso):
 
 
 class NatureCNN(ImageTorso):
-    """The torso of Mnih et al. 2015 for 84 × 84 × 4, and for other images of at least 36 × 36."""
+    """The torso of Mnih et al. 2015 for 84 × 84 × 4, and for other images of at least 36 × 36.
+
+    Its first weights are those of He et al. 2015. PyTorch's own shrink what differs between two images to a thirtieth
+    on the way through four layers: what all images share then moves the weights until no unit answers any more.
+    """
 
     def __init__(self, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool = True) -> None:
         channels = shape[0] if channels_first else shape[-1]
@@ -163,6 +167,10 @@ class NatureCNN(ImageTorso):
             *(nn.Conv2d(64, 64, 3), nn.ReLU(inplace=True)),
         )
         super().__init__(convolutions, shape, widths, channels_first, scale)
+        for layer in (*convolutions, *self.layers):
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
+                nn.init.zeros_(cast(Tensor, layer.bias))
 
 
 class SmallCNN(ImageTorso):
@@ -247,6 +255,30 @@ class Network(nn.Module):
     def stem(self, observation: Tensor) -> Tensor:
         """What the linear layers are given; shape (B, ...) → (B, F)."""
         return cast(Torso, self.torso).stem(observation)
+
+    @torch.no_grad()
+    def dormant(self, observation: Tensor) -> dict[str, float]:
+        """The share of units that are zero for all these observations, in each layer of a torso of ours.
+
+        Sokar et al. 2023, Definition 3.1, for τ = 0; a channel of a convolution is a unit.
+        """
+        shares: dict[str, float] = {}
+
+        def note(name: str, output: Tensor) -> None:
+            greatest = output.transpose(0, 1).flatten(1).amax(1)
+            shares[name] = float((greatest <= 0).float().mean())
+
+        layers = self.torso.named_modules() if isinstance(self.torso, Torso) else ()
+        hooks = [
+            layer.register_forward_hook(lambda _layer, _inputs, output, name=name: note(name, output))
+            for name, layer in layers
+            if isinstance(layer, nn.Linear | nn.Conv2d)
+        ]
+        if hooks:
+            self.torso.forward(observation)
+        for hook in hooks:
+            hook.remove()
+        return shares
 
     def law(self, output: Tensor) -> Law:
         """The laws of what the linear layers put out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from nfdrl.training.schedules import decay
 
 Array = NDArray[Any]
 RECENT = 100  # episodes in the reported mean return
+LOOK_EVERY = 100  # updates between two looks for dormant units: each costs a forward pass
 MAX_SKIPPED = 20  # updates in a row that may fail before training stops
 
 
@@ -50,6 +52,7 @@ class Report:
     learning_rate: float
     steps_per_second: float
     skipped: int = 0  # updates so far whose loss or gradient was not finite
+    dormant: float | None = None  # share of units that the last batch left at zero, in the layer where most are
 
 
 class NonFiniteError(NfdrlError):
@@ -137,6 +140,8 @@ class Trainer:
         self._recent: deque[EpisodeEnd] = deque(maxlen=RECENT)
         self._episodes = 0
         self._meter = _Meter(step)
+        self._seen: Tensor | None = None  # observations of the last update since a report or a pause
+        self._warned = False
         self.pausing = False  # set it, from a signal's handler too, and the next step is followed by a pause
 
     def run(self, steps: int, pause_every: int | None = None) -> Iterator[Event]:
@@ -163,6 +168,7 @@ class Trainer:
                 yield self._report(meter, epsilon)
             if (self.pausing or self.step >= pause_at) and self.step < end:
                 self.pausing = False  # before the pause: what is asked for during one holds for the next
+                self._seen = None  # a run that is continued from here has not seen them
                 yield Pause(self.step, self.step >= pause_at)
                 pause_at = following(self.step, pause_every)
                 observation = self._reset()
@@ -212,6 +218,7 @@ class Trainer:
                 meter.add(loss)
             elif self.learner.skipped_in_a_row >= MAX_SKIPPED:
                 raise NonFiniteError(self.step, part, self.learner)
+            self._seen = part.observation
 
     def _actor_of(self, learner: Learner) -> Actor:
         return Actor(learner, self.actions, self.rng)
@@ -267,6 +274,7 @@ class Trainer:
         return float(np.mean([end.episode_return for end in self._recent])) if self._recent else None
 
     def _report(self, meter: _Meter, epsilon: float) -> Report:
+        dormant = self._dormant(meter.updates)
         loss, speed = meter.read(self.step)
         recent = self._recent
         rate = self.config.learning_rate if self.learner is None else self.learner.learning_rate
@@ -281,7 +289,28 @@ class Trainer:
             rate,
             speed,
             0 if self.learner is None else self.learner.skipped,
+            dormant,
         )
+
+    def _dormant(self, updates: int) -> float | None:
+        """The share in the last batch, where `updates` since the last report have reached a further hundred."""
+        seen, self._seen = self._seen, None
+        if self.learner is None or seen is None:
+            return None
+        if (self.learner.updates - updates) // LOOK_EVERY == self.learner.updates // LOOK_EVERY:
+            return None
+        shares = self.learner.online.dormant(seen)
+        if not shares:
+            return None
+        name, share = max(shares.items(), key=lambda item: item[1])
+        if share == 1 and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"at step {self.step:,} no unit of the layer {name!r} answers to the last batch any more: what lies "
+                "below it cannot learn. A smaller learning_rate, or a range nearer to the true returns, may help",
+                stacklevel=2,
+            )
+        return share
 
 
 class _Meter:
