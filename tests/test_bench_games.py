@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nfdrl.bench.atari import cores
+from nfdrl.bench.race import cores
 from nfdrl.cli import main
 from nfdrl.replay import COLUMN_BYTES
 

@@ -1,17 +1,16 @@
-"""Whole training on Pong, agent steps a second: our loop beside Stable-Baselines3's, and an update beside its trunk.
+"""Whole training on Pong, agent steps a second: our loop beside Stable-Baselines3's, and beside what bounds it.
 
-`bench atari` gives every contestant four games, the same batch size, update ratio, network, warm-up and exploration,
-binds each to one core (the last to two) and times them by turns in short stretches, so that a machine that is busy for
-a while is busy for all. Peers play through their own wrappers, we through ALE's vector environment: that is part of
-what is measured. A replay of 10,000 keeps the peers' copies of every stack small.
+`bench atari` gives every contestant four games and binds each to one core (the last to two). Peers play through their
+own wrappers, we through ALE's vector environment: that is part of what is measured. A replay of 10,000 keeps the peers'
+copies of every stack small. The floor is our loop with an update that is nothing but the passes through the trunk: no
+loss, no head, no optimiser.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,85 +20,46 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from nfdrl.bench.report import Row, print_table, write_metrics
-from nfdrl.bench.train import Contestant, Run, check_peers, measure, speed_up
+from nfdrl.bench.race import (
+    SB3_DQN,
+    SB3_QRDQN,
+    Contestant,
+    Course,
+    Run,
+    check_peers,
+    cores,
+    hand_over,
+    measure,
+    on_cores,
+    row,
+    steps_of,
+    summary,
+)
+from nfdrl.bench.report import Row
 from nfdrl.dense import Dense
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import find_method
 from nfdrl.learner import Learner
 from nfdrl.networks import Torso
 from nfdrl.replay import Batch
-from nfdrl.training.config import FrameReplay, TrainConfig
+from nfdrl.training.config import FrameReplay
 
 GAME = "ALE/Pong-v5"
-GAMES, BATCH, TRAIN_EVERY, BUFFER = 4, 32, 4, 10_000
-TARGET_EVERY = 1_000  # steps
-EPSILON, WARM_UP, LEARNING_RATE, MAX_GRAD_NORM, DISCOUNT = 0.05, 200, 1e-4, 10.0, 0.99
-ENDLESS, REPORT_EVERY = 10**9, 40  # steps of a run, and between the places where it can be stopped
+COURSE = Course(batch=32, buffer=10_000, warm_up=200, learning_rate=1e-4, games=4)
+REPORT_EVERY = 40  # steps between the places where a run can be stopped
 SAMPLES = 500  # paper, table of hyper-parameters: n_samples
-QUANTILES = 200  # Dabney et al. 2018, and sb3-contrib's default
 ROUNDS, STRETCH, UPDATES = 15, 120, 10
 SMOKE_ROUNDS, SMOKE_STRETCH, SMOKE_UPDATES = 1, 8, 1
 
-SB3_DQN, SB3_QRDQN = "Stable-Baselines3 DQN", "sb3-contrib QR-DQN"
-OURS, OURS_PACKED, OURS_TWO = "ours nfdrl-s", "ours nfdrl-s, compressed replay", "ours nfdrl-s, two cores"
-
-
-@contextmanager
-def cores(count: int) -> Iterator[None]:
-    """This thread, and all that are started from it, on the first `count` cores; as many threads in PyTorch."""
-    threads = torch.get_num_threads()
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    torch.set_num_threads(count)
-    if allowed:
-        os.sched_setaffinity(0, sorted(allowed)[:count])
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        if allowed:
-            os.sched_setaffinity(0, allowed)
-
-
-def on_cores(count: int, make: Callable[[int], Run]) -> Callable[[int], Run]:
-    """A contestant that is made and run on so many cores."""
-
-    def made(seed: int) -> Run:
-        with cores(count):
-            run = make(seed)
-
-        def bound(steps: int) -> None:
-            with cores(count):
-                run(steps)
-
-        return bound
-
-    return made
+FLOOR, OURS = "ours, trunk alone", "ours nfdrl-s"
+OURS_PACKED, OURS_TWO = f"{OURS}, compressed replay", f"{OURS}, two cores"
 
 
 def our_agent(name: str, seed: int, frame_replay: FrameReplay = "auto") -> Any:
     """An agent with the settings that all contestants share."""
     from nfdrl.agent import Agent
 
-    config = TrainConfig(
-        batch_size=BATCH,
-        train_every=TRAIN_EVERY,
-        double_q=False,  # as the peers
-        n_step=1,
-        target_every=TARGET_EVERY // TRAIN_EVERY,
-        buffer_size=BUFFER,
-        learning_starts=WARM_UP,
-        learning_rate=LEARNING_RATE,
-        learning_rate_decay="constant",
-        max_grad_norm=MAX_GRAD_NORM,
-        discount=DISCOUNT,
-        epsilon_start=EPSILON,
-        epsilon_end=EPSILON,
-        num_envs=GAMES,
-        return_range="method",
-        report_every=REPORT_EVERY,
-        frame_replay=frame_replay,
-    )
+    config = COURSE.config(return_range="method", report_every=REPORT_EVERY, frame_replay=frame_replay)
     settings: Any = find_method(name)
     method = replace(settings, samples=SAMPLES) if name.startswith("nfdrl") else settings
     return Agent(method, GAME, seed=seed, config=config, device="cpu")
@@ -112,16 +72,18 @@ def _ours(name: str, frame_replay: FrameReplay = "auto") -> Callable[[int], Run]
     return make
 
 
-def steps_of(agent: Any) -> Run:
-    """One run of the agent, stopped and taken up again without a reset, as the peers' is."""
-    events = agent.events(ENDLESS)
+def _floor(seed: int) -> Run:
+    agent = our_agent("dqn", seed)
+    agent.learn(COURSE.warm_up + COURSE.train_every, progress=False)
+    learner: Learner = agent.learner
 
-    def run(steps: int) -> None:
-        goal = agent.step + steps
-        while agent.step < goal:
-            next(events)
+    def passes(batch: Batch, next_action: object = None) -> float:
+        assert next_action is None
+        _trunk(learner, batch)
+        return 0.0
 
-    return run
+    cast(Any, learner).update = passes
+    return steps_of(agent)
 
 
 def _peer(name: str) -> Callable[[int], Run]:
@@ -132,39 +94,9 @@ def _peer(name: str) -> Callable[[int], Run]:
         from stable_baselines3.common.vec_env import VecFrameStack
 
         gymnasium.register_envs(ale_py)
-        kind: Any
-        policy: dict[str, Any] = {}
-        if name == "dqn":
-            from stable_baselines3 import DQN as kind
-        else:
-            from sb3_contrib import QRDQN as kind
-
-            policy["n_quantiles"] = QUANTILES
         plain = {"frameskip": 1, "repeat_action_probability": 0.0}  # its wrapper skips the frames
-        games = VecFrameStack(make_atari_env(GAME, n_envs=GAMES, seed=seed, env_kwargs=plain), 4)
-        model = kind(
-            "CnnPolicy",
-            games,
-            seed=seed,
-            batch_size=BATCH,
-            train_freq=TRAIN_EVERY // GAMES,
-            gradient_steps=1,
-            target_update_interval=TARGET_EVERY,
-            buffer_size=BUFFER,
-            learning_starts=WARM_UP,
-            learning_rate=LEARNING_RATE,
-            max_grad_norm=MAX_GRAD_NORM,
-            gamma=DISCOUNT,
-            exploration_initial_eps=EPSILON,
-            exploration_final_eps=EPSILON,
-            policy_kwargs=policy,
-            device="cpu",
-        )
-
-        def run(steps: int) -> None:
-            model.learn(steps, reset_num_timesteps=False)
-
-        return run
+        games = VecFrameStack(make_atari_env(GAME, n_envs=COURSE.games, seed=seed, env_kwargs=plain), 4)
+        return COURSE.peer(name, "CnnPolicy", games, seed, {})
 
     return make
 
@@ -175,6 +107,7 @@ CONTESTANTS = (
     Contestant("ours dqn", on_cores(1, _ours("dqn")), SB3_DQN),
     Contestant("ours c51", on_cores(1, _ours("c51")), SB3_DQN),
     Contestant(OURS, on_cores(1, _ours("nfdrl-s")), SB3_DQN),
+    Contestant(FLOOR, on_cores(1, _floor), SB3_DQN),
     Contestant(OURS_PACKED, on_cores(1, _ours("nfdrl-s", "compressed")), OURS),
     Contestant(OURS_TWO, on_cores(2, _ours("nfdrl-s")), OURS),
 )
@@ -188,29 +121,16 @@ def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
     rounds, stretch = (SMOKE_ROUNDS, SMOKE_STRETCH) if smoke else (ROUNDS, STRETCH)
     alone = smoke or len(_cores_here()) == 1  # threads that wait for each other's turn on a busy core take seconds
     contestants = CONTESTANTS[:-1] if alone else CONTESTANTS
-    seconds = measure(contestants, seed, rounds, stretch, WARM_UP + stretch)
+    seconds = measure(contestants, seed, rounds, stretch, COURSE.warm_up + stretch)
     with cores(1):
         floor = measure_floor(seed, rounds, SMOKE_UPDATES if smoke else UPDATES)
-    rows = [row(contestant, seconds, stretch) for contestant in contestants]
-    rows += floor_rows(floor)
-    print_table(
-        f"Pong: time of a step of training (one update of {BATCH} for {TRAIN_EVERY} steps), and of an update", rows
-    )
-    speed_ups = {
-        f"{contestant.what} over {contestant.against}": speed_up(seconds, contestant.against, contestant.what)
-        for contestant in contestants
-        if contestant.against is not None
-    }
-    speed_ups[f"{OURS} over {SB3_QRDQN}"] = speed_up(seconds, SB3_QRDQN, OURS)
-    summary = {
-        "rounds": rounds,
-        "steps_per_second": {what: 1 / median(values) for what, values in seconds.items()},
-        "speed_up": speed_ups,
-        "update_over_trunk": floor.ratio,
-    }
-    command = "nfdrl bench atari" + (" --smoke" if smoke else "")
-    path = write_metrics(out, bench="atari", seed=seed, threads=1, command=command, rows=rows, summary=summary)
-    print(f"written: {path}")
+    rows = [row(contestant, seconds, stretch, COURSE.batch) for contestant in contestants] + floor_rows(floor)
+    ratio = f"one update of {COURSE.batch} for {COURSE.train_every} steps"
+    title = f"Pong: time of a step of training ({ratio}), and of an update"
+    pairs = [(c.against, c.what) for c in contestants if c.against is not None]
+    pairs += [(SB3_QRDQN, OURS), (SB3_QRDQN, FLOOR)]
+    found = summary(seconds, pairs) | {"update_over_trunk": floor.ratio}
+    hand_over(out, "atari", smoke, seed, title, rows, found)
 
 
 def _cores_here() -> Sequence[int]:
@@ -233,9 +153,9 @@ class Floor:
 def measure_floor(seed: int, rounds: int, updates: int) -> Floor:
     """Updates of nfdrl-s, and by turns what no method can do without: the two passes of the trunk, and one back."""
     agent = our_agent("nfdrl-s", seed)
-    agent.learn(WARM_UP + TRAIN_EVERY, progress=False)
+    agent.learn(COURSE.warm_up + COURSE.train_every, progress=False)
     learner: Learner = agent.learner
-    batch: Batch = agent._trainer.replay.sample(BATCH)
+    batch: Batch = agent._trainer.replay.sample(COURSE.batch)
     floor = Floor([], [])
     for _ in range(rounds):
         for work, into in ((_update, floor.update), (_trunk, floor.trunk)):
@@ -275,8 +195,8 @@ def floor_rows(floor: Floor) -> list[Row]:
     return [
         {
             "what": what,
-            "size": BATCH,
-            "batch": BATCH,
+            "size": COURSE.batch,
+            "batch": COURSE.batch,
             "seconds": median(values),
             "bytes": None,
             "ratio": None,
@@ -287,17 +207,3 @@ def floor_rows(floor: Floor) -> list[Row]:
             ("its trunk alone", floor.trunk, "target forward, online forward and backward"),
         )
     ]
-
-
-def row(contestant: Contestant, seconds: dict[str, list[float]], stretch: int) -> Row:
-    """A contestant's line of the table."""
-    own, against = seconds[contestant.what], contestant.against
-    return {
-        "what": contestant.what,
-        "size": stretch,
-        "batch": BATCH,
-        "seconds": median(own),
-        "bytes": None,
-        "ratio": None if against is None else speed_up(seconds, against, contestant.what),
-        "note": f"{1 / median(own):,.0f} steps/s" + ("" if against is None else f"; ratio to {against}"),
-    }

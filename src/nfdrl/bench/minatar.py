@@ -8,53 +8,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from nfdrl.bench.atari import BATCH, DISCOUNT, EPSILON, GAMES, TRAIN_EVERY, WARM_UP, on_cores, row, steps_of
-from nfdrl.bench.report import print_table, write_metrics
-from nfdrl.bench.train import Contestant, Run, check_peers, measure, speed_up
+from nfdrl.bench.race import (
+    SB3_DQN,
+    Contestant,
+    Course,
+    Run,
+    check_peers,
+    hand_over,
+    measure,
+    on_cores,
+    row,
+    steps_of,
+    summary,
+)
 from nfdrl.errors import NfdrlError
 
 GAME = "MinAtar/Breakout-v1"
-BUFFER, TARGET_EVERY, LEARNING_RATE = 100_000, 1_000, 2.5e-4  # Young and Tian 2019
 WIDTH, REPORT_EVERY = 128, 200
+COURSE = Course(batch=32, buffer=100_000, warm_up=200, learning_rate=2.5e-4, games=4)
 ROUNDS, STRETCH = 9, 1_000
 SMOKE_ROUNDS, SMOKE_STRETCH = 1, 40
-SB3_DQN = "Stable-Baselines3 DQN"
 
 
 def _ours(method: str) -> Callable[[int], Run]:
     def make(seed: int) -> Run:
         from nfdrl.agent import Agent
         from nfdrl.networks import TorsoSizes
-        from nfdrl.training.config import TrainConfig
 
-        config = TrainConfig(
-            batch_size=BATCH,
-            train_every=TRAIN_EVERY,
-            double_q=False,  # as the peers
-            n_step=1,
-            target_every=TARGET_EVERY // TRAIN_EVERY,
-            buffer_size=BUFFER,
-            learning_starts=WARM_UP,
-            learning_rate=LEARNING_RATE,
-            learning_rate_decay="constant",
-            max_grad_norm=10.0,
-            discount=DISCOUNT,
-            epsilon_start=EPSILON,
-            epsilon_end=EPSILON,
-            num_envs=GAMES,
-            report_every=REPORT_EVERY,
-            torso=TorsoSizes(small_image=(WIDTH,)),
-        )
+        config = COURSE.config(report_every=REPORT_EVERY, torso=TorsoSizes(small_image=(WIDTH,)))
         return steps_of(Agent(method, GAME, seed=seed, config=config, device="cpu"))
 
     return make
 
 
 def _peer(seed: int) -> Run:
-    from stable_baselines3 import DQN
     from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
     from stable_baselines3.common.vec_env import DummyVecEnv
     from torch import Tensor, nn
@@ -62,7 +51,7 @@ def _peer(seed: int) -> Run:
     from nfdrl.envs.make import source_of
 
     source = source_of(GAME)
-    games = DummyVecEnv([source.fresh] * GAMES)
+    games = DummyVecEnv([source.fresh] * COURSE.games)
     channels = source.observation_space.shape[-1]  # type: ignore[index]
 
     class Small(BaseFeaturesExtractor):
@@ -78,28 +67,8 @@ def _peer(seed: int) -> Run:
             result: Tensor = self.layers(observations.permute(0, 3, 1, 2))
             return result
 
-    model = DQN(
-        "MlpPolicy",
-        games,
-        seed=seed,
-        batch_size=BATCH,
-        train_freq=TRAIN_EVERY // GAMES,
-        gradient_steps=1,
-        target_update_interval=TARGET_EVERY,
-        buffer_size=BUFFER,
-        learning_starts=WARM_UP,
-        learning_rate=LEARNING_RATE,
-        gamma=DISCOUNT,
-        exploration_initial_eps=EPSILON,
-        exploration_final_eps=EPSILON,
-        policy_kwargs={"features_extractor_class": Small, "net_arch": []},
-        device="cpu",
-    )
-
-    def run(steps: int) -> None:
-        model.learn(steps, reset_num_timesteps=False)
-
-    return run
+    policy = {"features_extractor_class": Small, "net_arch": []}
+    return COURSE.peer("dqn", "MlpPolicy", games, seed, policy)
 
 
 CONTESTANTS = (
@@ -116,14 +85,8 @@ def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
     if find_spec("minatar") is None:
         raise NfdrlError('MinAtar is not installed: pip install "nfdrl[minatar]"')
     rounds, stretch = (SMOKE_ROUNDS, SMOKE_STRETCH) if smoke else (ROUNDS, STRETCH)
-    seconds = measure(CONTESTANTS, seed, rounds, stretch, WARM_UP + stretch)
-    rows = [row(contestant, seconds, stretch) for contestant in CONTESTANTS]
-    print_table(f"{GAME}: time of a step of training (one update of {BATCH} for {TRAIN_EVERY} steps)", rows)
-    summary = {
-        "rounds": rounds,
-        "steps_per_second": {what: 1 / median(values) for what, values in seconds.items()},
-        "speed_up": {c.what: speed_up(seconds, SB3_DQN, c.what) for c in CONTESTANTS if c.against},
-    }
-    command = "nfdrl bench minatar" + (" --smoke" if smoke else "")
-    path = write_metrics(out, bench="minatar", seed=seed, threads=1, command=command, rows=rows, summary=summary)
-    print(f"written: {path}")
+    seconds = measure(CONTESTANTS, seed, rounds, stretch, COURSE.warm_up + stretch)
+    rows = [row(contestant, seconds, stretch, COURSE.batch) for contestant in CONTESTANTS]
+    title = f"{GAME}: time of a step of training (one update of {COURSE.batch} for {COURSE.train_every} steps)"
+    pairs = [(c.against, c.what) for c in CONTESTANTS if c.against is not None]
+    hand_over(out, "minatar", smoke, seed, title, rows, summary(seconds, pairs))
