@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numba import njit
 from torch.testing import assert_close
 
-from nfdrl.laws import METHODS, flow
+from nfdrl.laws import METHODS, flow_raw
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
 from nfdrl.laws.quantile import QRDQN
@@ -114,18 +114,18 @@ def test_returns_and_their_gradients_are_those_of_the_law():
     draws = torch.Generator().manual_seed(3)
     raw = torch.randn(40, 13, generator=draws)
     law = (
-        flow._raw_shift(4, torch.float32, torch.device("cpu")).numpy(),
-        np.float32(flow.MIN_SCALE),
+        flow_raw.zero_point(4, torch.float32, torch.device("cpu")).numpy(),
+        np.float32(flow_raw.MIN_SCALE),
         np.float32(2),
         np.float32(5),
     )
     z = base_points(50, "midpoint", like=raw)
     y, saved = fused.returns(raw.numpy(), law, z.numpy())
-    wanted, wanted_saved = flow._raw_forward(raw, (2.0, 5.0), z)
+    wanted, wanted_saved = flow_raw.returns_forward(raw, (2.0, 5.0), z)
     assert_close(torch.from_numpy(y), wanted, rtol=1e-5, atol=1e-5)
     slope = torch.randn(40, 50, generator=draws)
     found = fused.gradient(slope.numpy(), raw.numpy(), law, z.numpy(), saved)
-    assert_close(torch.from_numpy(found), flow._raw_backward(slope, wanted_saved), rtol=1e-4, atol=1e-4)
+    assert_close(torch.from_numpy(found), flow_raw.returns_backward(slope, wanted_saved), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("space", SPACES)

@@ -6,26 +6,23 @@ import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any, cast, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from typing_extensions import Self
 
 from nfdrl.errors import NfdrlError, check_finite, check_positive
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.direct import Direct
+from nfdrl.laws.flow_raw import MIN_SCALE, Span, raw_loss, raw_returns, read_raw, zero_point
 from nfdrl.laws.pushforward import ChainLaw, PushforwardLaw
-from nfdrl.losses.cramer import Comparison, compare, value_and_slope
+from nfdrl.losses.cramer import Comparison, compare
 from nfdrl.numerics.atoms import bellman_coefficients
 from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.flows import Flow, MixtureCDF
-from nfdrl.numerics.mixture import erf_backward, erf_forward, mixture_erf
+from nfdrl.numerics.mixture import mixture_erf
 from nfdrl.numerics.normal import bivariate_normal_cdf, normal_cdf, normal_quantile
-
-Span = tuple[float, float]  # what the range is at least, and the unit of what is learned on top
-MIN_SCALE = 1e-2  # the narrowest component; keeps 1/σ and its gradients finite
 
 
 @final
@@ -161,7 +158,7 @@ class FlowLaw(PushforwardLaw):
     def at(self, z: Tensor) -> Tensor:
         """Returns at base points `z`: G(2F − 1) is a sum of error functions with amplitudes G wᵢ."""
         if self._raw is not None and not z.requires_grad:
-            returns = cast(Tensor, _RawReturns.apply(*self._raw, z))  # type: ignore[no-untyped-call]
+            returns = raw_returns(*self._raw, z)
             if self._moves is None:
                 return returns
             reward, discount = self._moves
@@ -221,103 +218,9 @@ class FlowLaw(PushforwardLaw):
         return (shift, scale) if shift.shape == scale.shape == shape else (shift.expand(shape), scale.expand(shape))
 
 
-def initial_mixture(n: int) -> tuple[list[float], float]:
-    """Locations and the common scale of n equal components whose mixture is nearly N(0, 1).
-
-    F is then nearly Φ and the law nearly uniform on its range. Locations are the means of n equal slices of
-    N(0, 1), drawn in so that neighbours overlap; the scale restores unit variance.
-    """
-    edges = normal_quantile(torch.linspace(0, 1, n + 1, dtype=torch.float64))
-    densities = torch.exp(-0.5 * edges.square()) / math.sqrt(2 * math.pi)
-    locations = 0.7 * n * (densities[:-1] - densities[1:])
-    return locations.tolist(), math.sqrt(1 - float(locations.square().mean()))
-
-
-def read_raw(raw: Tensor, span: Span) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Weights, locations, scales and bound of raw outputs; see `FlowLaw.from_raw`."""
-    n = raw.shape[-1] // 3
-    # One shift for the three parts and one softplus for the two positive ones.
-    logits, locations, free = torch.split(raw + _raw_shift(n, raw.dtype, raw.device), [n, n, n + 1], -1)
-    least, unit = _raw_units(n, span, raw.dtype, raw.device)
-    positive = torch.addcmul(least, unit, nn.functional.softplus(free))
-    return logits.softmax(-1), locations, positive[..., :n], positive[..., n]
-
-
-class _RawReturns(torch.autograd.Function):
-    """Raw outputs to returns at base points: `read_raw` and `FlowLaw.at` as one step."""
-
-    @staticmethod
-    def forward(ctx: Any, raw: Tensor, span: Span, z: Tensor) -> Tensor:
-        result, saved = _raw_forward(raw, span, z)
-        ctx.save_for_backward(*saved)
-        return result
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        return _raw_backward(grad_outputs[0], ctx.saved_tensors), None, None
-
-
-class _RawLoss(torch.autograd.Function):
-    """Raw outputs to the squared distance to given returns, and back: the hot path of every update."""
-
-    @staticmethod
-    def forward(ctx: Any, raw: Tensor, span: Span, z: Tensor, target: Tensor, how: Comparison) -> Tensor:
-        returns, saved = _raw_forward(raw, span, z)
-        value, slope = value_and_slope(returns, target, how)
-        ctx.save_for_backward(_raw_backward(slope, saved))
-        return value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        return grad_outputs[0].unsqueeze(-1) * ctx.saved_tensors[0], *[None] * 4
-
-
-def _raw_forward(raw: Tensor, span: Span, z: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    n = raw.shape[-1] // 3
-    logits, locations, free = torch.split(raw + _raw_shift(n, raw.dtype, raw.device), [n, n, n + 1], -1)
-    least, unit = _raw_units(n, span, raw.dtype, raw.device)
-    positive = torch.addcmul(least, unit, nn.functional.softplus(free))
-    amplitudes = logits.softmax(-1).mul_(positive[..., n:])
-    returns, saved = erf_forward(z, amplitudes, locations, positive[..., :n])
-    return returns, (free, positive, unit, *saved)
-
-
-def _raw_backward(grad: Tensor, all_saved: tuple[Tensor, ...]) -> Tensor:
-    free, positive, unit, *saved = all_saved
-    to_amplitudes, to_locations, to_scales, _ = erf_backward(grad, tuple(saved))
-    # With a = G w: ∂/∂G = Σ w ∂/∂a, and softmax turns ∂/∂w = G ∂/∂a into a(∂/∂a − ∂/∂G).
-    amplitudes, bound = saved[2], positive[..., -1:]
-    to_bound = (amplitudes * to_amplitudes).sum(-1, keepdim=True).div_(bound)
-    to_logits = to_amplitudes.sub_(to_bound).mul_(amplitudes)
-    result = torch.cat([to_logits, to_locations, to_scales, to_bound], -1)
-    result[..., -len(unit) :].mul_(free.sigmoid().mul_(unit))
-    return result
-
-
-@lru_cache(maxsize=64)
-def _raw_units(n: int, span: Span, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """What scales and bound are at least, and their unit."""
-    least, unit = [MIN_SCALE] * n + [span[0]], [1.0] * n + [span[1]]
-    return torch.tensor(least, dtype=dtype, device=device), torch.tensor(unit, dtype=dtype, device=device)
-
-
 @lru_cache(maxsize=8)
 def _two(dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(2.0, dtype=dtype, device=device)
-
-
-@lru_cache(maxsize=64)
-def _raw_shift(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """What is added to raw outputs so that zeros give the initial mixture."""
-    spread, width = initial_mixture(n)
-    scale, bound = _inverse_softplus(width - MIN_SCALE), _inverse_softplus(1.0)
-    return torch.tensor([0.0] * n + spread + [scale] * n + [bound], dtype=dtype, device=device)
-
-
-def _inverse_softplus(value: float) -> float:
-    return math.log(math.expm1(value))
 
 
 @final
@@ -389,7 +292,7 @@ class FlowMethod(Method):
         raw = predicted.raw if isinstance(predicted, FlowLaw) else None
         if raw is None or how.rooted or how.support != "shared" or returns.requires_grad:
             return compare(predicted.at(z), returns, how) * self.gain()
-        return cast(Tensor, _RawLoss.apply(*raw, z, returns, how)) * self.gain()  # type: ignore[no-untyped-call]
+        return raw_loss(*raw, z, returns, how) * self.gain()
 
     def direct(self, generator: torch.Generator | None) -> Direct | None:
         """Compiled functions, where Numba is installed and the comparison is one that they have."""
@@ -399,7 +302,7 @@ class FlowMethod(Method):
             return None
         from nfdrl.laws.flow_direct import FlowDirect
 
-        shift = _raw_shift(self.components, torch.float32, torch.device("cpu")).numpy()
+        shift = zero_point(self.components, torch.float32, torch.device("cpu")).numpy()
         return FlowDirect(self, shift, MIN_SCALE, generator)
 
     def _target_returns(self, target: Law, z: Tensor) -> Tensor:

@@ -172,7 +172,7 @@ def returns(raw: Array, law: Law, z: Array) -> tuple[Array, tuple[Array, Array, 
 
 @compiled
 def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, Array, Array, Array]) -> Array:
-    """Slopes in the returns (B, N) to slopes in the raw outputs (see `_raw_backward` of the flow law)."""
+    """Slopes in the returns (B, N) to slopes in the raw outputs (see `laws.flow_raw.returns_backward`)."""
     shift, _, _, unit = law
     erfs, gausses, parts, bounds = saved
     rows, n = len(slope), len(shift) // 3
