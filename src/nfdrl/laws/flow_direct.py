@@ -43,11 +43,11 @@ class FlowDirect(Direct):
         transition = raw, action, following, chosen, reward, discount, F(method.terminal_std), z, self._law
         found: tuple[Array, Array]
         if how.distance == "exact":
-            found = fused.exactly(*transition)
+            found = fused.exactly(transition)
             return found
         size, weighs = how.points(method.samples), (how.distance == "surrogate", self._gain)
         (steps, margins, offset, inner), form = grid_of(size, how)
-        masses, rest = fused.on_grid(*transition, (F(steps), F(margins), F(offset), inner))
+        masses, rest = fused.on_grid(transition, (F(steps), F(margins), F(offset), inner))
         pull = smooth_twice(torch.from_numpy(masses), how).numpy() if form is None else masses @ form
         found = fused.back(masses, pull, rest, action, raw.shape[1], z, self._law, *weighs)
         return found

@@ -318,42 +318,28 @@ def place(picked: Any, action: Any, actions: Any) -> Any:
 
 
 @compiled
-def exactly(
-    raw: Any,
-    action: Any,
-    following: Any,
-    chosen: Any,
-    reward: Any,
-    discount: Any,
-    terminal_std: Any,
-    z: Any,
-    law: Any,
-) -> Any:
-    """Losses and gradient of the exact distance."""
+def both(transition: Any) -> Any:
+    """The target's returns; the predicted law's raw outputs, its returns, and what the way back needs."""
+    raw, action, following, chosen, reward, discount, terminal_std, z, law = transition
     target = targets(pick(following, chosen), law, z, reward, discount, terminal_std)
     own = pick(raw, action)
     y, saved = returns(own, law, z)
+    return target, own, y, saved
+
+
+@compiled
+def exactly(transition: Any) -> Any:
+    """Losses and gradient of the exact distance."""
+    target, own, y, saved = both(transition)
+    raw, action, z, law = transition[0], transition[1], transition[7], transition[8]
     losses, slope = merge(y, target)
     return losses, place(gradient(slope, own, law, z, saved), action, raw.shape[1])
 
 
 @compiled
-def on_grid(
-    raw: Any,
-    action: Any,
-    following: Any,
-    chosen: Any,
-    reward: Any,
-    discount: Any,
-    terminal_std: Any,
-    z: Any,
-    law: Any,
-    grid: Any,
-) -> Any:
+def on_grid(transition: Any, grid: Any) -> Any:
     """Signed masses of both laws on a grid, and what the way back needs."""
-    target = targets(pick(following, chosen), law, z, reward, discount, terminal_std)
-    own = pick(raw, action)
-    y, saved = returns(own, law, z)
+    target, own, y, saved = both(transition)
     masses, lefts, steps = spread_masses(y, target, grid)
     return masses, (lefts, steps, own, saved)
 
