@@ -10,7 +10,7 @@ import torch
 from nfdrl.cli import main
 from nfdrl.cli.compare import contender, finite_mdp
 from nfdrl.errors import NfdrlError
-from nfdrl.evaluation import comparison
+from nfdrl.evaluation import comparison, limits
 from nfdrl.evaluation.comparison import Budget, Contender, Problem, Store
 from nfdrl.evaluation.distances import batch_distances
 from nfdrl.evaluation.limits import Fit, best_law, family_limits
@@ -178,3 +178,11 @@ def test_no_seeds_and_no_updates_are_refused(tmp_path):
         list(comparison.compare([problem], [dqn], 0, SMALL, Store(tmp_path), silent))
     with pytest.raises(NfdrlError, match="updates must be at least 1"):
         Budget(updates=0)
+
+
+def test_the_limit_of_a_flow_on_two_atoms_falls_with_refining(monkeypatch):
+    """The best law lies at infinity, where the loss is flat: plain descent stops far from it."""
+    refined = family_limits(METHODS["nfdrl-e"], [TWO], FIT, silent)[0]
+    monkeypatch.setattr(limits, "REFINING", 0)
+    plain = family_limits(METHODS["nfdrl-e"], [TWO], FIT, silent)[0]
+    assert refined < 0.8 * plain

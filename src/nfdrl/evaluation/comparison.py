@@ -22,7 +22,7 @@ from torch import nn
 from nfdrl.envs.finite import FiniteMDP, Floats, Ints
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.distances import batch_distances
-from nfdrl.evaluation.limits import FIT_LEVELS, Fit, Track, family_limits
+from nfdrl.evaluation.limits import FIT_LEVELS, REFINING, Fit, Track, family_limits
 from nfdrl.evaluation.truth import ReturnTruth, exact_returns
 from nfdrl.laws.base import Method
 from nfdrl.laws.dirac import DQN
@@ -249,7 +249,7 @@ def stored_limits(
         limits = family_limits(method, [problem.truth.laws[k] for k in chosen], fit, track)
         return {"limits": None if limits is None else limits.tolist()}
 
-    fit = {"updates": budget.fit_updates, "restarts": budget.fit_restarts}
+    fit = {"updates": budget.fit_updates, "restarts": budget.fit_restarts, "refining": REFINING}
     settings = {"env": problem.label, "discount": problem.discount, "method": repr(method), "fit": fit}
     limits = store.get(f"{problem.label}-limit-{name}", settings, compute)["limits"]
     return {} if limits is None else dict(zip(chosen.tolist(), limits, strict=True))

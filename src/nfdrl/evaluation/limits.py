@@ -34,6 +34,8 @@ LEVELS = 4096  # quantiles that stand for an exact law where its family's best l
 FIT_LEVELS = 512  # quantiles of the exact law that a flow is fitted to
 FIT_RATE = 0.1
 FIT_KEPT = 2  # starts that are followed to the end, the best after an eighth of the updates
+REFINING, REFINING_RATE = 6, 0.01  # times as many updates, and their rate
+LEAST_LOSS = 1e-20
 BISECTIONS = 60
 
 
@@ -129,17 +131,23 @@ def _flow(method: FlowMethod, truths: Sequence[MixtureLaw], fit: Fit, track: Tra
     raw, losses = _descend(head, raw, targets, -(-fit.updates // 8), track)
     best = losses.topk(min(FIT_KEPT, fit.restarts), 0, largest=False).indices
     raw, _ = _descend(head, raw.take_along_dim(best.unsqueeze(-1), 0), targets, fit.updates, track)
-    return head(raw.flatten(0, 1)).select(0)
+    refined, _ = _descend(head, raw, targets, REFINING * fit.updates, track, refine=True)
+    return head(torch.cat([raw, refined]).flatten(0, 1)).select(0)
 
 
-def _descend(head: Head, raw: Tensor, targets: Tensor, updates: int, track: Track) -> tuple[Tensor, Tensor]:
+def _descend(
+    head: Head, raw: Tensor, targets: Tensor, updates: int, track: Track, *, refine: bool = False
+) -> tuple[Tensor, Tensor]:
     """Raw outputs after so many steps of Adam with a cosine schedule, and the last losses.
+
+    To refine is to descend the losses' logarithms, whose slopes do not vanish where the best law lies at infinity, as
+    that of a few atoms does.
 
     Shapes: (R, P, outputs), (P, M) → (R, P, outputs), (R, P)
     """
     starts = raw.shape[:2]
-    rows, wanted = raw.flatten(0, 1).requires_grad_(True), targets.repeat(len(raw), 1)
-    optimizer = torch.optim.Adam([rows], lr=FIT_RATE)
+    rows, wanted = raw.flatten(0, 1).clone().requires_grad_(True), targets.repeat(len(raw), 1)
+    optimizer = torch.optim.Adam([rows], lr=REFINING_RATE if refine else FIT_RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     z = base_points(targets.shape[-1], like=targets)
     losses = torch.zeros(len(rows))
@@ -148,7 +156,8 @@ def _descend(head: Head, raw: Tensor, targets: Tensor, updates: int, track: Trac
         assert isinstance(law, PushforwardLaw)
         losses = cramer_exact(law.at(z), wanted)
         optimizer.zero_grad()
-        losses.sum().backward()  # type: ignore[no-untyped-call]
+        descended = losses.clamp_min(LEAST_LOSS).log() if refine else losses
+        descended.sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
     return rows.detach().reshape(*starts, -1), losses.detach().reshape(starts)
