@@ -120,3 +120,11 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, capsys: pyte
     (tmp_path / "file").write_text("")
     assert train(tmp_path / "file" / "run", "--steps", "10") == 2
     assert "cannot write" in capsys.readouterr().err
+
+
+def test_a_dead_network_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ruinous = ["--set", "learning_starts=64", "learning_rate=10", "mlp=(4,4)", "--evaluate", "0", "--no-progress"]
+    assert train(tmp_path / "run", "--method", "dqn", "--steps", "800", settings=ruinous) == 0
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert [line for line in lines if "no unit of the layer" in line] == lines[-1:]
+    assert lines[-1].startswith("nfdrl: at step 800 ")

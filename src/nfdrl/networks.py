@@ -274,10 +274,12 @@ class Network(nn.Module):
             for name, layer in layers
             if isinstance(layer, nn.Linear | nn.Conv2d)
         ]
-        if hooks:
-            self.torso.forward(observation)
-        for hook in hooks:
-            hook.remove()
+        try:
+            if hooks:
+                self.torso.forward(observation)
+        finally:
+            for hook in hooks:
+                hook.remove()
         return shares
 
     def law(self, output: Tensor) -> Law:

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -253,17 +254,21 @@ class Session:
         return 0
 
     def _train(self, checkpoints: Checkpoints, metrics_bytes: int | None, received: list[int]) -> Report | None:
+        from nfdrl.runs import say
         from nfdrl.training.loop import Pause, Report
 
         agent, last = self.agent, None
         trackers = self._trackers(metrics_bytes)
-        for event in agent.events(self.steps - agent.step, trackers, pause_every=self.checkpoint_every):
-            if isinstance(event, Report):
-                last = event
-            elif isinstance(event, Pause):
-                checkpoints.save(agent, regular=event.regular, metrics=self.folder / METRICS)
-                if received:
-                    break
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = lambda message, *_, **__: say(str(message))
+            for event in agent.events(self.steps - agent.step, trackers, pause_every=self.checkpoint_every):
+                if isinstance(event, Report):
+                    last = event
+                elif isinstance(event, Pause):
+                    checkpoints.save(agent, regular=event.regular, metrics=self.folder / METRICS)
+                    if received:
+                        break
         return last
 
     def _trackers(self, metrics_bytes: int | None) -> list[Tracker]:
