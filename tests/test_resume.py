@@ -106,6 +106,7 @@ SETTINGS = {
     "stopped in the warm-up": replace(SMALL, learning_starts=130),
     "rates that decay": replace(SMALL, train_every=9, learning_rate_decay="cosine", double_q=True, target_tau=0.3),
     "a buffer smaller than the interval": replace(SMALL, buffer_size=30, learning_starts=20),
+    "enough updates to look for dormant units": replace(SMALL, train_every=1),
 }
 
 
