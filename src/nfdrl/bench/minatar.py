@@ -27,7 +27,9 @@ from nfdrl.errors import NfdrlError
 
 GAME = "MinAtar/Breakout-v1"
 WIDTH, REPORT_EVERY = 128, 200
-COURSE = Course(batch=32, buffer=100_000, warm_up=200, learning_rate=2.5e-4, games=4)
+COURSE = Course(
+    batch=32, buffer=100_000, warm_up=200, learning_rate=2.5e-4, games=4
+)  # rate, buffer: Young and Tian 2019
 ROUNDS, STRETCH = 9, 1_000
 SMOKE_ROUNDS, SMOKE_STRETCH = 1, 40
 
