@@ -161,6 +161,21 @@ def test_the_experiments_on_exact_laws_measure_each_of_them(name, laws):
     assert all(np.isfinite(float(row[key])) for row in result.rows for key in ("cramer", "w1", "mean_error"))
 
 
+def test_every_panel_of_frozenlake_is_labelled_with_the_distance_of_its_own_pair():
+    with Progress(enabled=False) as progress:
+        result = load("frozenlake").compute(0, True, progress)
+    wanted = {(row["state"], row["action"]): f"ℓ₂ = {float(row['cramer']):.3f}" for row in result.rows}
+    panels = load("frozenlake").draw(result).subfigs[1].axes
+    states = sorted({state for state, _ in wanted if state != "all"})
+    shown = {
+        (state, "←↓→↑"[action]): ax.texts[0].get_text()
+        for ax, (state, action) in zip(panels, ((s, a) for s in states for a in range(4)), strict=True)
+    }
+    del wanted["all", "mean"]
+    assert shown == wanted
+    assert len(set(shown.values())) > 10
+
+
 def test_modes_that_stand_out_are_counted():
     assert modes(SMOOTH) == (2, pytest.approx(np.exp(-2) / 0.5, rel=0.1))  # φ(2) over ½φ(0)
     assert modes(MixtureLaw.atoms([1.0], [1.0])) == (1, None)

@@ -79,9 +79,10 @@ def draw(result: Result) -> Figure:
     axes = right.subplots(len(states), 4, sharex=True, sharey=True)
     y = torch.linspace(-0.05, 1.02, 900, dtype=lake.law.reference.dtype)
     learned = lake.law.cdf(y)
+    distances = {(row["state"], row["action"]): float(row["cramer"]) for row in result.rows}
     for k, (state, action) in enumerate(lake.truth.pairs):
         ax = axes[states.index(int(state))][action]
-        _draw_pair(ax, y, lake.truth.laws[k].cdf(y), learned[k], result.rows[k]["cramer"])
+        _draw_pair(ax, y, lake.truth.laws[k].cdf(y), learned[k], distances[int(state), ARROWS[action]])
     for action, arrow in enumerate(ARROWS):
         axes[0][action].set_title(f"action {arrow}", loc="center")
         axes[-1][action].set_xlabel("return")
@@ -108,7 +109,7 @@ def _draw_map(ax: Axes, lake: Lake, result: Result) -> None:
         if tile in "SF":
             ax.text(column + 0.5, row + 0.55, ARROWS[lake.policy[state]], ha="center", va="center", fontsize=18)
     ax.set(xlim=(0, 4), ylim=(4, 0), aspect="equal", anchor="N", xticks=(), yticks=())
-    total = result.rows[0]
+    total = next(row for row in result.rows if row["state"] == "all")
     best = f"mean distance to the exact law\nover 44 pairs: ℓ₂ = {total['cramer']:.4f}, W₁ = {total['w1']:.4f}"
     ax.set_title(
         f"FrozenLake 4×4, slippery, γ = {DISCOUNT}\narrows: the optimal policy; dark: holes\n{best}", fontsize=10
