@@ -22,9 +22,9 @@ from nfdrl.errors import NfdrlError
 from nfdrl.frames import FrameStorage
 from nfdrl.laws import find_method
 from nfdrl.replay import ArrayStorage, Replay
+from nfdrl.settings import read_word
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.presets import PRESETS
-from nfdrl.words import read_word
 
 gymnasium.register_envs(ale_py)
 PROTOCOL = AtariProtocol()

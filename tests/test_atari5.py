@@ -11,8 +11,9 @@ from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.run_folders import find_runs, read_run
 from nfdrl.paper import load
 from nfdrl.paper.atari5 import GAMES, References, atari5_score, contradictions, read_references
-from nfdrl.paper.base import NoRunsError, Progress, run_experiment
+from nfdrl.paper.base import NoRunsError, run_experiment
 from nfdrl.paper.pong import largest_fall
+from nfdrl.progress import Progress
 
 QUICK = ["--no-progress", "--set", "learning_starts=64", "batch_size=16", "report_every=50", "mlp=(16,16)"]
 
@@ -116,7 +117,8 @@ def test_runs_of_other_games_are_no_column(runs, tmp_path):
 
 
 def test_a_curve_is_drawn_with_its_steps_and_its_evaluation(runs, tmp_path):
-    metrics = run("pong", tmp_path, runs)
+    assert main(["paper", "pong", "--runs", str(runs), "--out", str(tmp_path)]) == 0
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
     rows = {row["method"]: row for row in metrics["rows"]}
     summary = json.loads((runs / "dqn" / "metrics.json").read_text())
     assert rows["dqn"]["steps"] == rows["dqn"]["frames"] == 200

@@ -19,8 +19,8 @@ from nfdrl.laws.flow import FlowLaw
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.numerics.atoms import midpoints
 from nfdrl.paper import load
-from nfdrl.paper.base import Progress
 from nfdrl.paper.mdp3 import modes
+from nfdrl.progress import Progress
 
 SMALL = Budget(updates=8, batch_size=8, fit_updates=400, fit_restarts=4)
 FIT = Fit(SMALL.fit_updates, SMALL.fit_restarts)

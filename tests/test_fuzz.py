@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from nfdrl import checkpoint
 from nfdrl.agent import Agent
-from nfdrl.cli.settings import apply_settings
 from nfdrl.cli.train import _agent_of
 from nfdrl.errors import NfdrlError
 from nfdrl.files import sealed, to_json
 from nfdrl.laws import METHODS
+from nfdrl.settings import apply_settings
 from nfdrl.training.presets import PRESETS
 from test_safe_loading import OLD, SMALL, vouch
 
@@ -204,4 +204,4 @@ WORDS = st.one_of(
 @given(st.sampled_from(sorted(METHODS)), st.lists(WORDS, max_size=3))
 def test_words_of_set(method: str, words: list[str]) -> None:
     with refused_or_fine("words"):
-        apply_settings(words, METHODS[method], PRESETS["default"].config)
+        apply_settings(words, PRESETS["default"].config, METHODS[method])

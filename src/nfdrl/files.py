@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from nfdrl.errors import NfdrlError
@@ -59,6 +60,16 @@ def replace_file(path: Path, content: bytes) -> None:
     write_file(fresh, [content])
     fresh.replace(path)
     sync_folder(path.parent)
+
+
+def check_writable(folder: Path) -> None:
+    """Make `folder`, or refuse before minutes are spent on what cannot be kept."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise NfdrlError(f"cannot write to {str(folder)!r}: {error.strerror or error}") from None
 
 
 def sync_folder(folder: Path) -> None:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import csv
 import inspect
-import json
 import re
-import shlex
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from datetime import datetime, timezone
-from importlib.metadata import version
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nfdrl.cli.bench import check_writable
 from nfdrl.errors import NfdrlError, unknown_name
-from nfdrl.words import read_word
+from nfdrl.files import check_writable
+from nfdrl.progress import Progress
+from nfdrl.reports import command_of, plain_row, provenance, write_report
+from nfdrl.settings import read_word, split_word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +40,7 @@ class Compare:
     """Learn the return laws of the optimal policy with every method, and measure them against the exact ones.
 
     Writes comparison.csv, pairs.csv, metrics.json, figure.png and figure.svg. Finished parts are kept in cells/ and
-    are not computed again when the same command goes on after an interruption.
+    are not computed again when the same command is resumed after an interruption.
 
     Example: `nfdrl compare --envs mdp3,FrozenLake-v1 --methods nfdrl-s,c51[atoms=13] --seeds 3 --out out/compare`.
     """
@@ -78,7 +75,6 @@ class Compare:
     def run(self) -> int:
         """Do what was asked; the exit code."""
         from nfdrl.evaluation.comparison import Budget, Problem, Store, compare
-        from nfdrl.paper.base import Progress
 
         torch.set_num_threads(1)  # networks this small only wait for a second thread
         contenders = [contender(word) for word in split_words("methods", self.methods)]
@@ -96,58 +92,25 @@ class Compare:
 
             found = compare(problems, contenders, seeds, budget, store, track)
             entries = list(bars.track(found, "methods compared", len(problems) * len(contenders)))
-        self._write(entries, time.perf_counter() - begun)
+        names = self._write(entries, time.perf_counter() - begun)
         console = Console()
         if not console.is_terminal:
             console = Console(width=WIDTH)
         for problem in problems:
             console.print(table_of([entry for entry in entries if entry.problem is problem]))
-        files = "comparison.csv, pairs.csv, metrics.json, figure.png, figure.svg"
-        console.print(escape(f"written to {self.out}: {files}"), soft_wrap=True)
+        console.print(escape(f"written to {self.out}: {', '.join(names)}"), soft_wrap=True)
         return 0
 
     def _discount(self, mdp: FiniteMDP) -> float:
         given = self.discount if self.discount is not None else mdp.discount
         return mdp.resolve_discount(DISCOUNT if given is None else given)
 
-    def _write(self, entries: list[Entry], seconds: float) -> None:
-        import matplotlib
-
-        from nfdrl.paper.base import DPI, plain_row
-        from nfdrl.provenance import hardware
-        from nfdrl.style import STYLE
-
+    def _write(self, entries: list[Entry], seconds: float) -> list[str]:
         rows = [plain_row(entry.summary()) for entry in entries]
         pairs = [plain_row(row) for entry in entries for row in entry.pairs()]
-        metrics = {
-            "experiment": "compare",
-            "smoke": self.smoke,
-            "version": version("nfdrl"),
-            "seconds": round(seconds, 3),
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "command": self._command(),
-            "hardware": hardware(),
-            "rows": rows,
-            "pairs": pairs,
-        }
-        text = json.dumps(metrics, indent=2, allow_nan=False, ensure_ascii=False)
-        (self.out / "metrics.json").write_text(text + "\n", encoding="utf-8")
-        write_csv(self.out / "comparison.csv", rows)
-        write_csv(self.out / "pairs.csv", pairs)
-        with matplotlib.rc_context(STYLE):
-            made = draw(entries)
-            made.savefig(self.out / "figure.png", dpi=DPI)
-            made.savefig(self.out / "figure.svg", metadata={"Date": None})
-
-    def _command(self) -> str:
-        words = ["nfdrl", "compare"]
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value == field.default:
-                continue
-            flag = f"--{field.name}"
-            words += [flag] if value is True else [flag, str(value)]
-        return shlex.join(words)
+        made_by = provenance(command_of("compare", self), seconds)
+        metrics = {"experiment": "compare", "smoke": self.smoke, **made_by, "rows": rows, "pairs": pairs}
+        return write_report(self.out, metrics, tables={"comparison": rows, "pairs": pairs}, draw=lambda: draw(entries))
 
 
 def split_words(what: str, text: str) -> list[str]:
@@ -172,39 +135,8 @@ def contender(word: str) -> Contender:
     from nfdrl.evaluation.comparison import Contender
     from nfdrl.laws import find_method
 
-    name, settings = read_word(word)
-    method: Any = find_method(name)
-    for key, value in settings.items():
-        method = _changed(name, method, key.split("."), value)
-    return Contender(word, name, method, frozenset(settings))
-
-
-def _changed(owner: str, settings: Any, path: list[str], value: Any) -> Any:
-    """A frozen dataclass with one field, or a field of a field, replaced."""
-    known = [field.name for field in fields(settings)]
-    name = path[0]
-    if name not in known:
-        raise unknown_name(f"setting of {owner}", name, known)
-    current = getattr(settings, name)
-    if is_dataclass(current) and not isinstance(current, type):
-        if len(path) == 1:
-            inner = ", ".join(f"{name}.{field.name}" for field in fields(current))
-            raise NfdrlError(f"{name} of {owner} has settings of its own: {inner}")
-        return replace(settings, **{name: _changed(f"{owner}.{name}", current, path[1:], value)})
-    if len(path) > 1:
-        raise NfdrlError(f"{name} of {owner} has no settings of its own")
-    if not _fits(current, value):
-        raise NfdrlError(f"{name} of {owner} is like {current!r}, it cannot be {value!r}")
-    return replace(settings, **{name: float(value) if isinstance(current, float) and value is not None else value})
-
-
-def _fits(current: Any, value: Any) -> bool:
-    """Whether a value is of the kind that a setting has now; None stands for a number that is not set."""
-    if isinstance(current, (bool, str)) or isinstance(value, (bool, str)):
-        return type(current) is type(value)
-    if isinstance(current, int):
-        return isinstance(value, int)
-    return value is None or isinstance(value, (int, float))
+    name, given = split_word(word)
+    return Contender(word, name, find_method(word), frozenset(given))
 
 
 def finite_mdp(word: str) -> FiniteMDP:
@@ -230,15 +162,6 @@ def finite_mdp(word: str) -> FiniteMDP:
         raise
     except Exception as error:  # whatever an environment's constructor thinks of its settings
         raise NfdrlError(f"environment {word!r} cannot be made: {error}") from None
-
-
-def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """One line a row, lists left out."""
-    names = [key for key, value in rows[0].items() if not isinstance(value, list)]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def table_of(entries: list[Entry]) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ from rich.table import Table
 
 from nfdrl.errors import NfdrlError
 from nfdrl.paper import EXPERIMENTS, load
+from nfdrl.reports import command_of
 
 OUT = Path("out/paper")
 COLUMNS = 10  # of a row's numbers, as many as a terminal holds; metrics.json has them all
@@ -30,7 +31,7 @@ class Paper:
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """An experiment, `all` of those available, or `list` to see them."""
+    """An experiment, `all` of them, or `list` to see them."""
 
     seed: int = 0
     """Seed of everything random: the same seed gives the same numbers."""
@@ -57,26 +58,23 @@ class Paper:
         return 0
 
     def _run_all(self, console: Console) -> int:
-        """Every available experiment; one that fails does not stop the others."""
+        """Every experiment; one that fails does not stop the others."""
         from nfdrl.paper.base import NoRunsError
 
         summary = Table("experiment", "seconds", "rows", "files", title="figures of the paper")
         failed = 0
-        for entry in EXPERIMENTS.values():
-            folder = (self.out or OUT) / entry.name
-            if not entry.available:
-                summary.add_row(entry.name, "", "", "planned")
-                continue
+        for name in EXPERIMENTS:
+            folder = (self.out or OUT) / name
             try:
-                runs = self.runs if load(entry.name).reads_runs else None
-                metrics = self._run_one(entry.name, folder, console, runs, show=False)
+                runs = self.runs if load(name).reads_runs else None
+                metrics = self._run_one(name, folder, console, runs, show=False)
             except NoRunsError as error:
-                summary.add_row(entry.name, "", "", f"left out: {error}")
+                summary.add_row(name, "", "", f"left out: {error}")
             except NfdrlError as error:
                 failed += 1
-                summary.add_row(entry.name, "", "", f"failed: {error}")
+                summary.add_row(name, "", "", f"failed: {error}")
             else:
-                summary.add_row(entry.name, f"{metrics['seconds']:.1f}", str(len(metrics["rows"])), str(folder))
+                summary.add_row(name, f"{metrics['seconds']:.1f}", str(len(metrics["rows"])), str(folder))
         console.print(summary)
         return 2 if failed else 0
 
@@ -84,7 +82,8 @@ class Paper:
         experiment = load(name)
         from nfdrl.paper.base import run_experiment  # Matplotlib takes a second to import: not for `--help`
 
-        metrics = run_experiment(experiment, self.seed, self.smoke, out, runs=runs)
+        command = command_of("paper", replace(self, name=name, out=out, runs=runs))
+        metrics = run_experiment(experiment, self.seed, self.smoke, out, runs=runs, command=command)
         if show:
             tables = metrics.get("tables", {})
             for title, rows in tables.items():
@@ -97,9 +96,9 @@ class Paper:
 
 
 def _catalogue() -> Table:
-    table = Table("experiment", "status", "shows")
-    for entry in EXPERIMENTS.values():
-        table.add_row(entry.name, "available" if entry.available else "planned", entry.shows)
+    table = Table("experiment", "shows")
+    for name, shows in EXPERIMENTS.items():
+        table.add_row(name, shows)
     return table
 
 

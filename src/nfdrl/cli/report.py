@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from nfdrl.cli.train import write_json
+from nfdrl.files import check_writable
+from nfdrl.reports import command_of, provenance, write_report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +27,9 @@ PANEL = 4.4, 3.0  # inches
 class Report:
     """Put the runs of a folder side by side: a table of their evaluations and their learning curves.
 
-    Example: `nfdrl report results/control --out out/report`. Writes report.csv, metrics.json and curves.png.
+    Writes report.csv, metrics.json, curves.png and curves.svg.
+
+    Example: `nfdrl report results/control --out out/report`.
     """
 
     runs: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUNS")]
@@ -42,13 +44,9 @@ class Report:
 
         found = sorted(find_runs(self.runs), key=lambda run: (run.env, run.method, run.seed))
         rows = [row_of(run, self.runs) for run in found]
-        self.out.mkdir(parents=True, exist_ok=True)
-        with (self.out / "report.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            writer.writerows(rows)
-        write_json(self.out / "metrics.json", {"runs": rows})
-        draw(found).savefig(self.out / "curves.png", dpi=150)
+        check_writable(self.out)
+        metrics = {**provenance(command_of("report", self)), "runs": rows}
+        write_report(self.out, metrics, tables={"report": rows}, draw=lambda: draw(found), figure="curves")
         print_rows(rows)
         print(f"written: {self.out}")
         return 0
@@ -71,7 +69,7 @@ def row_of(run: Run, folder: Path) -> dict[str, Any]:
 
 def print_rows(rows: Sequence[dict[str, Any]]) -> None:
     """The table in the terminal."""
-    table = Table(title="greedy episodes behind training")
+    table = Table(title="greedy episodes after training")
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in ("env", "method", "folder") else "right")
     for row in rows:

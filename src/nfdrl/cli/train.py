@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from nfdrl.cli.bench import check_writable
-from nfdrl.cli.settings import apply_settings
 from nfdrl.errors import NfdrlError
-from nfdrl.files import from_json, replace_file, to_json
+from nfdrl.files import check_writable, from_json, replace_file, to_json
+from nfdrl.settings import apply_settings
 
 if TYPE_CHECKING:
     from nfdrl.agent import Agent
@@ -65,7 +64,7 @@ class Train:
     """Settings to start from: default, atari, minatar, or paper (its table; paper-atari is the same)."""
 
     set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
-    """Settings to change, of the run or of the method: `--set learning_rate=1e-3 n_step=3 components=8`."""
+    """Settings to change, of the run or of the method: `--set learning_rate=1e-3 n_step=3 comparison.rooted=true`."""
 
     risk: str = "mean"
     """What actions are chosen by, in training as well: mean, cvar:0.1, var:0.1, wang:-0.75, cpw, …"""
@@ -122,7 +121,7 @@ class Train:
                 f"{str(self.out)!r} holds a run: go on with --resume {shlex.quote(str(self.out))}, add --overwrite, "
                 "or name another folder"
             )
-        method, config = apply_settings(self.set, preset.adapt(find_method(self.method)), preset.config)
+        config, method = apply_settings(self.set, preset.config, find_method(self.method, preset.adapt))
         agent = Agent(method, self.env, seed=self.seed, config=config, risk=self.risk, device=self.device)
         steps = preset.steps if self.steps is None else self.steps
         check_room(agent, self.out, steps, self.checkpoint_every, self.keep)

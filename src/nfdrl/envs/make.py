@@ -17,12 +17,18 @@ from nfdrl.envs.atari import AtariStream, atari_spec
 from nfdrl.envs.minatar import register_minatar
 from nfdrl.envs.stepping import DirectStream, Stream, VectorStream
 from nfdrl.errors import NfdrlError, unknown_name
-from nfdrl.words import read_word
+from nfdrl.settings import read_word
 
 Env = gymnasium.Env[Any, Any]
 EnvLike = str | Env | VectorEnv[Any, Any, Any]
 
-EXTRAS = {"box2d": "box2d", "ale_py": "atari", "minatar": "minatar", "mujoco": "mujoco", "pygame": "box2d"}
+PYPI = {  # what to install for a word in the message of an environment that cannot be made
+    "box2d": "nfdrl[box2d]",
+    "ale_py": "nfdrl[atari]",
+    "minatar": "nfdrl[minatar]",
+    "mujoco": "gymnasium[mujoco]",
+    "pygame": "nfdrl[video]",
+}
 PACKAGES = {"ALE/": "ale_py", "MinAtar/": "minatar"}  # namespaces whose ids exist only once a package is there
 
 
@@ -161,9 +167,9 @@ def _make(spec: gymnasium.envs.registration.EnvSpec) -> Env:
 
 def _missing(what: str, name: str) -> NfdrlError:
     lowered = what.lower()
-    for word, extra in EXTRAS.items():
+    for word, package in PYPI.items():
         if word in lowered:
-            return NfdrlError(f'environment {name!r} needs an extra: pip install "nfdrl[{extra}]"')
+            return NfdrlError(f'environment {name!r} needs a package that is not installed: pip install "{package}"')
     return NfdrlError(f"environment {name!r} needs a package that is not installed: {what}")
 
 

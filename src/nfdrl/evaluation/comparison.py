@@ -7,8 +7,6 @@ what learning left.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +22,7 @@ from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.distances import batch_distances
 from nfdrl.evaluation.limits import FIT_LEVELS, REFINING, Fit, Track, family_limits
 from nfdrl.evaluation.truth import ReturnTruth, exact_returns
+from nfdrl.files import from_json, replace_file, to_json
 from nfdrl.laws.base import Method
 from nfdrl.laws.dirac import DQN
 from nfdrl.laws.flow import FlowMethod
@@ -202,19 +201,16 @@ class Store:
             return dict(found["result"])
         result = compute()
         self.folder.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps({"settings": settings, "result": result}) + "\n", encoding="utf-8")
-        os.replace(unfinished, path)
+        replace_file(path, to_json({"settings": settings, "result": result}))
         return result
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     """What a stored file says; None where there is none, or a broken one."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return from_json(path.read_bytes(), path)
+    except (OSError, NfdrlError):
         return None
-    return content if isinstance(content, dict) else None
 
 
 def stored_cell(

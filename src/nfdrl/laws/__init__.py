@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nfdrl.errors import unknown_name
 from nfdrl.laws.base import Law, Method
 from nfdrl.laws.categorical import C51
@@ -13,6 +15,7 @@ from nfdrl.laws.implicit import IQN
 from nfdrl.laws.monotone import UMDQN
 from nfdrl.laws.quantile import QRDQN
 from nfdrl.losses.cramer import Comparison
+from nfdrl.settings import changed, split_word
 
 METHODS: dict[str, Method] = {
     "dqn": DQN(),
@@ -29,8 +32,14 @@ METHODS: dict[str, Method] = {
 __all__ = ["METHODS", "Law", "Method", "find_method"]
 
 
-def find_method(name: str) -> Method:
-    """The method of that name with its default hyper-parameters."""
+def find_method(word: str, adapt: Callable[[Method], Method] | None = None) -> Method:
+    """The method that a word names, `adapt`ed where that is asked, and then with the settings in the word's brackets.
+
+    >>> find_method("c51[atoms=13,v_min=0]")
+    C51(atoms=13, v_min=0.0, v_max=10.0)
+    """
+    name, texts = split_word(word)
     if name not in METHODS:
         raise unknown_name("method", name, METHODS)
-    return METHODS[name]
+    method = METHODS[name]
+    return changed(method if adapt is None else adapt(method), texts, name)

@@ -13,7 +13,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from nfdrl.envs.finite import FiniteMDP
 from nfdrl.envs.toy import TOY_MDPS
 from nfdrl.laws.flow import FlowMethod
-from nfdrl.paper.base import Experiment, Progress, Result
+from nfdrl.paper.base import Experiment, Result
+from nfdrl.progress import Progress
 from nfdrl.style import BLUE, INK
 
 FEATURES, ACTIONS, COMPONENTS = 256, 6, 4  # paper, table of hyper-parameters; six actions as in Pong

@@ -14,8 +14,9 @@ from nfdrl.laws.categorical import CategoricalLaw
 from nfdrl.laws.flow import FlowLaw
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.losses.categorical import project
-from nfdrl.paper.base import Experiment, Progress, Result
+from nfdrl.paper.base import Experiment, Result
 from nfdrl.paper.fitting import fit_flow, row_of
+from nfdrl.progress import Progress
 from nfdrl.style import COLORS, GREY, draw_law, figure, legend_below
 
 RETURN = 1.5  # fig:projection

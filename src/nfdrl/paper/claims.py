@@ -17,8 +17,8 @@ from nfdrl.losses.categorical import project
 from nfdrl.losses.cramer import Comparison, compare, cramer_surrogate
 from nfdrl.numerics.kde import Grid, smoothed_masses
 from nfdrl.numerics.spread import pairwise_gap_sum
+from nfdrl.reports import Row
 
-Row = dict[str, Any]
 ROUNDING = 1e-9  # relative; supports of two nearly equal points lose some digits
 STANDARD_ERRORS = 3.0
 

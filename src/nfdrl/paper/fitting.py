@@ -8,7 +8,7 @@ from torch import Tensor
 from nfdrl.laws.flow import FlowLaw
 from nfdrl.losses.cramer import cramer_exact
 from nfdrl.numerics.base_points import base_points
-from nfdrl.paper.base import Progress
+from nfdrl.progress import Progress
 
 LEARNING_RATE = 0.05
 

@@ -18,7 +18,8 @@ from nfdrl.evaluation.distances import batch_distances
 from nfdrl.evaluation.truth import ReturnTruth, exact_returns
 from nfdrl.laws.base import Law
 from nfdrl.laws.flow import FlowMethod
-from nfdrl.paper.base import SAMPLES, Experiment, Progress, Result
+from nfdrl.paper.base import SAMPLES, Experiment, Result
+from nfdrl.progress import Progress
 from nfdrl.style import GREEN, GREY, INK, LIGHT, SKY, color_of
 from nfdrl.training.policy_evaluation import Evaluation, evaluate_policy
 

@@ -7,8 +7,9 @@ from matplotlib.figure import Figure
 from nfdrl.envs.toy import mdp1
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.losses.cramer import Comparison, Distance
-from nfdrl.paper.base import SAMPLES, Experiment, Progress, Result
+from nfdrl.paper.base import SAMPLES, Experiment, Result
 from nfdrl.paper.toy import Learned, learn_pair
+from nfdrl.progress import Progress
 from nfdrl.style import draw_law, draw_truth, figure, legend_below
 from nfdrl.training.policy_evaluation import Evaluation
 

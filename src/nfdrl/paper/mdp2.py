@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from nfdrl.envs.toy import mdp2
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.losses.cramer import Comparison
-from nfdrl.paper.base import SAMPLES, Experiment, Progress, Result
+from nfdrl.paper.base import SAMPLES, Experiment, Result
 from nfdrl.paper.toy import Learned, learn_pair, valley
+from nfdrl.progress import Progress
 from nfdrl.style import color_of, draw_law, draw_truth, figure, legend_below
 from nfdrl.training.policy_evaluation import Evaluation
 

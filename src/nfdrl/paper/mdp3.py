@@ -22,7 +22,9 @@ from nfdrl.laws.quantile import QuantileLaw
 from nfdrl.losses.cramer import Comparison
 from nfdrl.networks import table
 from nfdrl.numerics.atoms import midpoints
-from nfdrl.paper.base import SAMPLES, Experiment, Progress, Result, Row
+from nfdrl.paper.base import SAMPLES, Experiment, Result
+from nfdrl.progress import Progress
+from nfdrl.reports import Row
 from nfdrl.style import View, color_of, draw_law, draw_truth, figure, label_of, legend_below
 from nfdrl.training.policy_evaluation import Evaluation, embedded_table, evaluate_policy
 

@@ -11,7 +11,8 @@ from torch import nn
 from nfdrl.laws.base import Method
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.flow import FlowMethod
-from nfdrl.paper.base import Experiment, Progress, Result
+from nfdrl.paper.base import Experiment, Result
+from nfdrl.progress import Progress
 from nfdrl.style import BLUE, GREY, INK, ORANGE, SKY, figure
 
 # Minimal action sets of the Atari-5 games and Pong in the Arcade Learning Environment.

@@ -13,7 +13,9 @@ from matplotlib.figure import Figure
 
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.run_folders import Run, find_runs
-from nfdrl.paper.base import Experiment, NoRunsError, Progress, Result, Row
+from nfdrl.paper.base import Experiment, NoRunsError, Result
+from nfdrl.progress import Progress
+from nfdrl.reports import Row
 from nfdrl.style import GREY, LIGHT, color_of, figure, label_of, legend_below, line_of
 
 PONG = "ALE/Pong-v5"

@@ -21,8 +21,9 @@ from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.laws.quantile import QuantileLaw
 from nfdrl.losses.pinball import quantile_huber
 from nfdrl.numerics.atoms import midpoints
-from nfdrl.paper.base import Experiment, Progress, Result
+from nfdrl.paper.base import Experiment, Result
 from nfdrl.paper.fitting import fit_flow, row_of
+from nfdrl.progress import Progress
 from nfdrl.style import BLUE, GREEN, GREY, VERMILLION, draw_law, figure, legend_below
 
 QUANTILES = 10  # the paper's text: 5th, 15th, … 95th percentiles

@@ -11,8 +11,9 @@ from nfdrl.laws.pushforward import PushforwardLaw
 from nfdrl.losses.cramer import Comparison, compare
 from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.normal import normal_cdf
-from nfdrl.paper.base import Experiment, Progress, Result
+from nfdrl.paper.base import Experiment, Result
 from nfdrl.paper.toy import Learned, learn_pair
+from nfdrl.progress import Progress
 from nfdrl.style import BLUE, ORANGE, figure, legend_below
 from nfdrl.training.policy_evaluation import Evaluation
 

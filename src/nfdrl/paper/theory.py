@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,8 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nfdrl.paper import claims
-from nfdrl.paper.base import Experiment, Progress, Result
+from nfdrl.paper.base import Experiment, Result
+from nfdrl.progress import Progress
+from nfdrl.reports import Row
 from nfdrl.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, figure
+
+Measure = Callable[[], tuple[list[Row], dict[str, Any]]]
 
 RANDOM_ROWS = 20_000
 REPLICATES = 200_000
@@ -20,22 +25,20 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
     """Measure every claim."""
     generator = torch.Generator().manual_seed(seed)
     rows, replicates = (500, 4_000) if smoke else (RANDOM_ROWS, REPLICATES)
-    task = progress.task("claims", total=8)
     table = claims.metric_axioms(rows, generator)
     data: dict[str, Any] = {}
-    for name, measure in (
+    measures: tuple[tuple[str, Measure], ...] = (
         ("contraction", lambda: claims.contraction(rows, generator)),
         ("two rewards", claims.two_reward_step),
         ("gradients", lambda: claims.sample_gradients(replicates, generator)),
         ("near and far", claims.near_and_far),
         ("upper bound", lambda: claims.upper_bound(rows, generator)),
-    ):
+    )
+    for name, measure in progress.track(measures, "claims"):
         found, data[name] = measure()
         table += found
-        task.update(description=name)
     table += [claims.fixed_grid_step(), *claims.support_dependence(), *claims.one_hot()]
     table += claims.scale_and_sum(rows, generator)
-    task.close()
     return Result(table, data)
 
 

@@ -13,7 +13,8 @@ from nfdrl.evaluation.distances import distances
 from nfdrl.evaluation.truth import exact_returns
 from nfdrl.laws.base import Law, Method
 from nfdrl.laws.mixture import MixtureLaw
-from nfdrl.paper.base import Progress, Row
+from nfdrl.progress import Progress
+from nfdrl.reports import Row
 from nfdrl.training.policy_evaluation import Evaluation, evaluate_policy
 
 

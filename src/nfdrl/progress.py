@@ -1,0 +1,49 @@
+"""Progress bars on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from types import TracebackType
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from typing_extensions import Self
+
+T = TypeVar("T")
+
+
+class Progress:
+    """Progress bars on a terminal, and silence elsewhere.
+
+    >>> with Progress(enabled=False) as progress:
+    ...     sum(progress.track(range(4), "adding"))
+    6
+    """
+
+    def __init__(self, enabled: bool | None = None, console: Console | None = None) -> None:
+        """`enabled` None asks the console whether it is a terminal."""
+        self.console = console or Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        shown = self.console.is_terminal if enabled is None else enabled
+        self._bars = Bars(*columns, console=self.console, disable=not shown, transient=True)
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def track(self, items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
+        """Yield `items`, one step of a bar for each."""
+        if total is None and isinstance(items, Sized):
+            total = len(items)
+        task = self._bars.add_task(description, total=total)
+        for item in items:
+            yield item
+            self._bars.update(task, advance=1)
+        self._bars.remove_task(task)
