@@ -2,24 +2,14 @@
 
 import torch
 
-from nfdrl import FlowLaw
-from nfdrl.losses.cramer import cramer_exact
-from nfdrl.numerics.base_points import base_points
+from nfdrl.laws.fitting import Fit, fit_returns
+from nfdrl.laws.flow import FlowMethod
 
 generator = torch.Generator().manual_seed(0)
 coin = torch.rand(2000, generator=generator) < 0.3
 returns = torch.where(coin, -4.0, 2.0) + 0.5 * torch.randn(2000, generator=generator)  # a rare loss and a usual gain
 
-raw = torch.zeros(1, 13, requires_grad=True)
-optimizer = torch.optim.Adam([raw], lr=0.05)
-z = base_points(512, like=raw)
-for _ in range(1500):
-    loss = cramer_exact(FlowLaw.from_raw(raw, initial_bound=8.0).at(z), returns.sort().values[None]).sum()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-
-law = FlowLaw.from_raw(raw.detach(), initial_bound=8.0).select(0)
+law = fit_returns(FlowMethod(initial_bound=8.0), returns.sort().values[None], Fit(updates=200, refining=1)).select(0)
 worst = returns.sort().values[:200]
 print(f"mean      {law.mean():7.3f}   samples {returns.mean():7.3f}")
 print(f"std       {law.std():7.3f}   samples {returns.std():7.3f}")

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +11,12 @@ import torch
 from nfdrl.cli import main
 from nfdrl.cli.compare import contender, finite_mdp
 from nfdrl.errors import NfdrlError
-from nfdrl.evaluation import comparison, limits
+from nfdrl.evaluation import comparison
 from nfdrl.evaluation.comparison import Budget, Contender, Problem, Store
 from nfdrl.evaluation.distances import batch_distances
-from nfdrl.evaluation.limits import Fit, best_law, family_limits
+from nfdrl.evaluation.limits import best_law, family_limits
 from nfdrl.laws import METHODS
+from nfdrl.laws.fitting import Fit
 from nfdrl.laws.flow import FlowLaw
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.numerics.atoms import midpoints
@@ -195,9 +197,8 @@ def test_no_seeds_and_no_updates_are_refused(tmp_path):
         Budget(updates=0)
 
 
-def test_the_limit_of_a_flow_on_two_atoms_falls_with_refining(monkeypatch):
+def test_the_limit_of_a_flow_on_two_atoms_falls_with_refining():
     """The best law lies at infinity, where the loss is flat: plain descent stops far from it."""
     refined = family_limits(METHODS["nfdrl-e"], [TWO], FIT, silent)[0]
-    monkeypatch.setattr(limits, "REFINING", 0)
-    plain = family_limits(METHODS["nfdrl-e"], [TWO], FIT, silent)[0]
+    plain = family_limits(METHODS["nfdrl-e"], [TWO], replace(FIT, refining=0), silent)[0]
     assert refined < 0.8 * plain

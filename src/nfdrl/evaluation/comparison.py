@@ -20,11 +20,12 @@ from torch import nn
 from nfdrl.envs.finite import FiniteMDP, Floats, Ints
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.distances import batch_distances
-from nfdrl.evaluation.limits import FIT_LEVELS, REFINING, Fit, Track, family_limits
+from nfdrl.evaluation.limits import FIT_LEVELS, family_limits
 from nfdrl.evaluation.truth import ReturnTruth, exact_returns
 from nfdrl.files import from_json, replace_file, to_json
 from nfdrl.laws.base import Method
 from nfdrl.laws.dirac import DQN
+from nfdrl.laws.fitting import Fit, Track
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.laws.fraction import FQF
 from nfdrl.laws.implicit import IQN
@@ -238,15 +239,13 @@ def stored_limits(
     if isinstance(method, FlowMethod):
         method = replace(method, comparison=Comparison("exact"), samples=FIT_LEVELS, points="midpoint", terminal_std=0)
         name = f"flow-{method.components}x{method.n_flows}"
-    chosen = limit_pairs(problem)
+    chosen, fit = limit_pairs(problem), Fit(budget.fit_updates, budget.fit_restarts)
 
     def compute() -> dict[str, Any]:
-        fit = Fit(budget.fit_updates, budget.fit_restarts)
         limits = family_limits(method, [problem.truth.laws[k] for k in chosen], fit, track)
         return {"limits": None if limits is None else limits.tolist()}
 
-    fit = {"updates": budget.fit_updates, "restarts": budget.fit_restarts, "refining": REFINING}
-    settings = {"env": problem.label, "discount": problem.discount, "method": repr(method), "fit": fit}
+    settings = {"env": problem.label, "discount": problem.discount, "method": repr(method), "fit": asdict(fit)}
     limits = store.get(f"{problem.label}-limit-{name}", settings, compute)["limits"]
     return {} if limits is None else dict(zip(chosen.tolist(), limits, strict=True))
 

@@ -2,64 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nfdrl.envs.finite import Floats
 from nfdrl.evaluation.distances import batch_distances
-from nfdrl.laws.base import Head, Law, Method
+from nfdrl.laws.base import Law, Method
 from nfdrl.laws.categorical import C51, CategoricalLaw
 from nfdrl.laws.dirac import DQN, DiracLaw
 from nfdrl.laws.expectile import ERDQN, ExpectileLaw
+from nfdrl.laws.fitting import Fit, Track, fit_returns
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.laws.fraction import FQF
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.laws.monotone import UMDQN, MonotoneLaw
-from nfdrl.laws.pushforward import PushforwardLaw
 from nfdrl.laws.quantile import QRDQN, QuantileLaw
 from nfdrl.losses.categorical import project
-from nfdrl.losses.cramer import cramer_exact
 from nfdrl.numerics.atoms import equal_masses, midpoints
-from nfdrl.numerics.base_points import base_points
-
-Track = Callable[[Iterable[int], str], Iterable[int]]
 
 LEVELS = 4096  # quantiles that stand for an exact law where its family's best law is computed from them
 FIT_LEVELS = 512  # quantiles of the exact law that a flow is fitted to
-FIT_RATE = 0.1
-FIT_KEPT = 2  # starts that are followed to the end, the best after an eighth of the updates
-REFINING, REFINING_RATE = 6, 0.01  # times as many updates, and their rate
-LEAST_LOSS = 1e-20
 BISECTIONS = 60
-
-
-@dataclass(frozen=True)
-class Fit:
-    """How well a flow is fitted where its best law has no formula."""
-
-    updates: int
-    restarts: int
 
 
 def family_limits(method: Method, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Floats | None:
     """The Cramér distance to each truth of the best law of the method's family; None where nothing limits it."""
     law = best_law(method, truths, fit, track)
-    if law is None:
-        return None
-    copies = law.batch_shape.numel() // len(truths)
-    cramer = batch_distances(law, list(truths) * copies)["cramer"]
-    return np.asarray(cramer.reshape(copies, -1).min(0), dtype=np.float64)
+    return None if law is None else batch_distances(law, truths)["cramer"]
 
 
 @singledispatch
 def best_law(method: Method, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law | None:  # noqa: ARG001
-    """The law that the method would have if it knew the truths; batch shape (P,), or (R·P,) for R candidates each.
+    """The law that the method would have if it knew the truths; batch shape (P,).
 
     None for IQN: a network of the level stands for any quantile function.
     """
@@ -120,47 +98,7 @@ def _monotone(method: UMDQN, truths: Sequence[MixtureLaw], *_: Any) -> Law:
 
 @best_law.register
 def _flow(method: FlowMethod, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law:
-    """Raw outputs fitted to quantiles of the truth by the exact Cramér loss: many starts, the best to the end."""
-    targets = _quantiles(truths, FIT_LEVELS).to(torch.get_default_dtype())
-    outputs = 3 * method.components * method.n_flows + 1
-    head = method.head(outputs, 1).requires_grad_(False)
-    nn.init.eye_(head.linear.weight)  # raw outputs pass through
-    generator = torch.Generator().manual_seed(0)
-    raw = torch.randn(fit.restarts, len(truths), outputs, generator=generator)
-    raw[0] = 0  # the law that training starts from
-    raw, losses = _descend(head, raw, targets, -(-fit.updates // 8), track)
-    best = losses.topk(min(FIT_KEPT, fit.restarts), 0, largest=False).indices
-    raw, _ = _descend(head, raw.take_along_dim(best.unsqueeze(-1), 0), targets, fit.updates, track)
-    refined, _ = _descend(head, raw, targets, REFINING * fit.updates, track, refine=True)
-    return head(torch.cat([raw, refined]).flatten(0, 1)).select(0)
-
-
-def _descend(
-    head: Head, raw: Tensor, targets: Tensor, updates: int, track: Track, *, refine: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Raw outputs after so many steps of Adam with a cosine schedule, and the last losses.
-
-    To refine is to descend the losses' logarithms, whose slopes do not vanish where the best law lies at infinity, as
-    that of a few atoms does.
-
-    Shapes: (R, P, outputs), (P, M) → (R, P, outputs), (R, P)
-    """
-    starts = raw.shape[:2]
-    rows, wanted = raw.flatten(0, 1).clone().requires_grad_(True), targets.repeat(len(raw), 1)
-    optimizer = torch.optim.Adam([rows], lr=REFINING_RATE if refine else FIT_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
-    z = base_points(targets.shape[-1], like=targets)
-    losses = torch.zeros(len(rows))
-    for _ in track(range(updates), "limit of the flows"):
-        law = head(rows).select(0)
-        assert isinstance(law, PushforwardLaw)
-        losses = cramer_exact(law.at(z), wanted)
-        optimizer.zero_grad()
-        descended = losses.clamp_min(LEAST_LOSS).log() if refine else losses
-        descended.sum().backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        schedule.step()
-    return rows.detach().reshape(*starts, -1), losses.detach().reshape(starts)
+    return fit_returns(method, _quantiles(truths, FIT_LEVELS).to(torch.get_default_dtype()), fit, track)
 
 
 def _quantiles(truths: Sequence[MixtureLaw], count: int) -> Tensor:

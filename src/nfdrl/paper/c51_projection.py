@@ -11,18 +11,19 @@ from torch import Tensor
 
 from nfdrl.evaluation.distances import distances
 from nfdrl.laws.categorical import CategoricalLaw
-from nfdrl.laws.flow import FlowLaw
+from nfdrl.laws.fitting import Fit, fit_returns
+from nfdrl.laws.flow import FlowMethod
 from nfdrl.laws.mixture import MixtureLaw
+from nfdrl.laws.pushforward import PushforwardLaw
 from nfdrl.losses.categorical import project
 from nfdrl.paper.base import Experiment, Result
-from nfdrl.paper.fitting import fit_flow, row_of
 from nfdrl.progress import Progress
 from nfdrl.style import COLORS, GREY, draw_law, figure, legend_below
 
 RETURN = 1.5  # fig:projection
 LAST_ATOM = 5
 SHOWN = (1.0, 1.25, 1.5)
-UPDATES = 1500
+FIT = Fit(400, refining=3)
 SAMPLES = 128
 
 
@@ -32,16 +33,15 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:  # noqa: ARG0
     fractions = torch.linspace(0, 1, 41, dtype=torch.float64)
     spread = _law(project_return(1 + fractions, support), support).std()
     returns = torch.tensor(SHOWN, dtype=torch.float64)
-    flows = fit_flow(
-        returns[:, None].expand(-1, SAMPLES), 100 if smoke else UPDATES, progress, initial_bound=float(LAST_ATOM)
-    )
+    method, fit = FlowMethod(initial_bound=float(LAST_ATOM)), Fit(25, refining=3) if smoke else FIT
+    flows = fit_returns(method, returns[:, None].expand(-1, SAMPLES), fit, progress.track)
     rows = []
     for k, value in enumerate(SHOWN):
         categorical = _law(project_return(returns[k : k + 1], support), support)
         rows += [_row("c51", value, CategoricalLaw(categorical.log_masses[0], support))]
-        rows += [_row("nfdrl-e", value, row_of(flows, k))]
+        rows += [_row("nfdrl-e", value, flows.select(k))]
     masses = project_return(torch.tensor([RETURN], dtype=torch.float64), support)[0]
-    flow = row_of(flows, SHOWN.index(RETURN))
+    flow = flows.select(SHOWN.index(RETURN))
     stds = {value: float(flows.std()[k]) for k, value in enumerate(SHOWN)}
     return Result(
         rows, {"support": support, "masses": masses, "flow": flow, "x": fractions, "std": spread, "flow_std": stds}
@@ -57,7 +57,7 @@ def _law(masses: Tensor, support: Tensor) -> CategoricalLaw:
     return CategoricalLaw(masses.log(), support)
 
 
-def _row(method: str, value: float, law: CategoricalLaw | FlowLaw) -> dict[str, Any]:
+def _row(method: str, value: float, law: CategoricalLaw | PushforwardLaw) -> dict[str, Any]:
     found = distances(law, MixtureLaw.dirac(value))
     masses = law.masses.tolist() if isinstance(law, CategoricalLaw) else None
     return {"method": method, "return": value, "mean": law.mean(), "std": law.std(), **found, "masses": masses}
