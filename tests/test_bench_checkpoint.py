@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from nfdrl.bench.checkpoint import Frames, main
+from nfdrl.bench.checkpoint import Frames
+from nfdrl.cli import main
 from nfdrl.replay import row_bytes
 
 
 def test_it_writes_the_interval_and_not_the_whole(tmp_path: Path) -> None:
-    main(tmp_path, smoke=True)
+    assert main(["bench", "checkpoint", "--smoke", "--out", str(tmp_path)]) == 0
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     summary, row = metrics["summary"], row_bytes(Frames.observation_space)
     # 30 new rows, and the one at the cursor of the checkpoint before; weights and JSON are beside them

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from nfdrl.bench import losses
 from nfdrl.bench.literal import kernel_density
 from nfdrl.bench.report import growth_exponent
+from nfdrl.cli import main
 from nfdrl.errors import NfdrlError
 from nfdrl.numerics.kde import KERNELS
 from nfdrl.threads import threads
@@ -20,7 +21,7 @@ KEYS = {"what", "size", "batch", "seconds", "bytes", "ratio", "note"}
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bench") / "made" / "when needed"
-    losses.main(folder, smoke=True, seed=3)
+    assert main(["bench", "losses", "--out", str(folder), "--seed", "3", "--smoke"]) == 0
     return folder
 
 
@@ -52,12 +53,12 @@ def test_a_ratio_is_the_time_of_the_literal_form_over_ones_own(metrics):
 
 
 def test_metrics_say_where_and_how_they_were_measured(metrics):
-    assert set(metrics) == {"bench", "seed", "version", "date", "hardware", "command", "rows", "summary"}
+    assert set(metrics) == {"bench", "seed", "version", "date", "seconds", "hardware", "command", "rows", "summary"}
     assert (metrics["bench"], metrics["seed"]) == ("losses", 3)
     assert set(metrics["hardware"]) == {"cpu", "cores", "threads", "system", "torch", "python", "numba"}
     assert metrics["hardware"]["threads"] == 1
     assert metrics["command"].startswith("nfdrl bench losses --out ")
-    assert metrics["command"].endswith("--smoke --seed 3")
+    assert metrics["command"].endswith("--seed 3 --smoke")
 
 
 def test_figures_are_written(out):

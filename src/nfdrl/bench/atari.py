@@ -28,14 +28,13 @@ from nfdrl.bench.race import (
     Run,
     check_peers,
     cores,
-    hand_over,
     measure,
     on_cores,
     row,
     steps_of,
     summary,
 )
-from nfdrl.bench.report import Row
+from nfdrl.bench.report import Measured, Row
 from nfdrl.dense import Dense
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import find_method
@@ -112,8 +111,8 @@ CONTESTANTS = (
 )
 
 
-def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
-    """Run the benchmark and write metrics.json."""
+def main(out: Path, smoke: bool, seed: int) -> Measured:  # noqa: ARG001
+    """Run the benchmark."""
     check_peers()
     if find_spec("ale_py") is None or find_spec("cv2") is None:
         raise NfdrlError('ale-py and opencv are needed: pip install "nfdrl[atari,peers]"')
@@ -129,7 +128,7 @@ def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
     pairs = [(c.against, c.what) for c in contestants if c.against is not None]
     pairs += [(SB3_QRDQN, OURS), (SB3_QRDQN, FLOOR)]
     found = summary(seconds, pairs) | {"update_over_trunk": floor.ratio}
-    hand_over(out, "atari", smoke, seed, title, rows, found)
+    return Measured(title, rows, found)
 
 
 def _cores_here() -> Sequence[int]:

@@ -17,13 +17,12 @@ from statistics import median
 from typing import Any
 
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch.autograd.profiler import profile
 
 from nfdrl.bench import literal
-from nfdrl.bench.report import Row, growth_exponent, print_table, show_bytes, show_seconds, write_metrics
+from nfdrl.bench.report import Measured, Row, growth_exponent, show_bytes, show_seconds
 from nfdrl.losses.cramer import Comparison, Distance, Support, compare, joint_range
 from nfdrl.numerics.kde import Grid
 from nfdrl.threads import threads
@@ -85,19 +84,10 @@ FORMS = (
 )
 
 
-def main(out: Path, smoke: bool = False, seed: int = 0) -> list[Row]:
-    """Measure, then write `metrics.json`, `figure.png` and `figure.svg` into `out` and print the table."""
+def main(out: Path, smoke: bool, seed: int) -> Measured:  # noqa: ARG001
+    """Run the benchmark, which is drawn as well."""
     rows = run(smoke, seed, lambda line: print(line, file=sys.stderr, flush=True))
-    flags = f"--out {out}{' --smoke' if smoke else ''} --seed {seed}"
-    summary = summarise(rows)
-    write_metrics(
-        out, bench="losses", seed=seed, threads=1, command=f"nfdrl bench losses {flags}", rows=rows, summary=summary
-    )
-    figure = draw(rows)
-    for suffix in ("png", "svg"):
-        figure.savefig(out / f"figure.{suffix}", dpi=150)
-    print_table("losses: forward and backward", rows)
-    return rows
+    return Measured("losses: forward and backward", rows, summarise(rows), draw=lambda: draw(rows))
 
 
 def run(smoke: bool, seed: int, progress: Callable[[str], None]) -> list[Row]:
@@ -225,7 +215,6 @@ def _measured(rows: Sequence[Row], what: str) -> list[tuple[int, float, int]]:
 def draw(rows: Sequence[Row]) -> Figure:
     """Time and memory against N on logarithmic axes."""
     figure = Figure(figsize=(11, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(1, 2)
     for axes, label, unit in zip(panels, ("forward and backward (ms)", "peak memory (MB)"), (1e3, 1e-6), strict=True):
         for form in FORMS:

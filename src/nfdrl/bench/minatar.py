@@ -16,13 +16,13 @@ from nfdrl.bench.race import (
     Course,
     Run,
     check_peers,
-    hand_over,
     measure,
     on_cores,
     row,
     steps_of,
     summary,
 )
+from nfdrl.bench.report import Measured
 from nfdrl.errors import NfdrlError
 
 GAME = "MinAtar/Breakout-v1"
@@ -81,8 +81,8 @@ CONTESTANTS = (
 )
 
 
-def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
-    """Run the benchmark and write metrics.json."""
+def main(out: Path, smoke: bool, seed: int) -> Measured:  # noqa: ARG001
+    """Run the benchmark."""
     check_peers()
     if find_spec("minatar") is None:
         raise NfdrlError('MinAtar is not installed: pip install "nfdrl[minatar]"')
@@ -91,4 +91,4 @@ def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
     rows = [row(contestant, seconds, stretch, COURSE.batch) for contestant in CONTESTANTS]
     title = f"{GAME}: time of a step of training (one update of {COURSE.batch} for {COURSE.train_every} steps)"
     pairs = [(c.against, c.what) for c in CONTESTANTS if c.against is not None]
-    hand_over(out, "minatar", smoke, seed, title, rows, summary(seconds, pairs))
+    return Measured(title, rows, summary(seconds, pairs))

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nfdrl.bench.report import Row, print_table, write_metrics
+from nfdrl.bench.report import Row
 from nfdrl.errors import NfdrlError
 
 if TYPE_CHECKING:
@@ -205,13 +204,3 @@ def row(contestant: Contestant, seconds: dict[str, list[float]], stretch: int, b
         "ratio": None if against is None else speed_up(seconds, against, contestant.what),
         "note": f"{1 / median(own):,.0f} steps/s" + ("" if against is None else f"; ratio to {against}"),
     }
-
-
-def hand_over(
-    out: Path, bench: str, smoke: bool, seed: int, title: str, rows: Sequence[Row], found: dict[str, Any]
-) -> None:
-    """Print the table and write metrics.json."""
-    print_table(title, rows)
-    command = f"nfdrl bench {bench}" + (" --smoke" if smoke else "")
-    path = write_metrics(out, bench=bench, seed=seed, threads=1, command=command, rows=rows, summary=found)
-    print(f"written: {path}")

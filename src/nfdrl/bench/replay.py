@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from nfdrl.bench.report import Row, print_table, write_metrics
+from nfdrl.bench.report import Measured, Row
 from nfdrl.envs.atari import AtariProtocol, AtariStream
 from nfdrl.envs.stepping import Step
 from nfdrl.frames import FrameStorage
@@ -35,8 +35,8 @@ ROUNDS, BATCHES = 9, 200
 SMOKE_ROUNDS, SMOKE_BATCHES = 2, 5
 
 
-def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
-    """Run the benchmark and write metrics.json."""
+def main(out: Path, smoke: bool, seed: int) -> Measured:
+    """Run the benchmark."""
     capacity = SMOKE_CAPACITY if smoke else CAPACITY
     rounds, batches = (SMOKE_ROUNDS, SMOKE_BATCHES) if smoke else (ROUNDS, BATCHES)
     naive = _bytes(Replay(100, SPACE, rng=np.random.default_rng(seed), storage=ArrayStorage(100, SPACE))) / 100
@@ -61,10 +61,7 @@ def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
         summary["bytes_per_transition"][what] = each
         summary[what] = measured | {"transitions_per_second": rate}
     (out / "replay").rmdir()
-    print_table("Replay of Atari transitions: time of a batch", rows)
-    command = "nfdrl bench replay" + (" --smoke" if smoke else "")
-    path = write_metrics(out, bench="replay", seed=seed, threads=1, command=command, rows=rows, summary=summary)
-    print(f"written: {path}")
+    return Measured("Replay of Atari transitions: time of a batch", rows, summary)
 
 
 def game_frames(game: str, seed: int, smoke: bool) -> Array:

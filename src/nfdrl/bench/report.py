@@ -1,19 +1,20 @@
-"""What every benchmark hands over: rows, a summary, the machine they were measured on; as JSON and as a table."""
+"""What every benchmark measures, and how that is shown: rows, a summary, the machine; as a table and as files."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
-from importlib.metadata import version
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from rich.console import Console
 from rich.table import Table
 
-from nfdrl.provenance import hardware
+from nfdrl.reports import write_report
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Row(TypedDict):
@@ -40,24 +41,24 @@ def growth_exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
     return covariance / sum((a - x_mean) ** 2 for a in x)
 
 
-def write_metrics(
-    out: Path, *, bench: str, seed: int, threads: int, command: str, rows: Sequence[Row], summary: Mapping[str, Any]
-) -> Path:
-    """`metrics.json` in `out`, which is made if it is missing; the path of the file."""
-    out.mkdir(parents=True, exist_ok=True)
-    metrics = {
-        "bench": bench,
-        "seed": seed,
-        "version": version("nfdrl"),
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "hardware": hardware() | {"threads": threads},
-        "command": command,
-        "rows": list(rows),
-        "summary": dict(summary),
-    }
-    path = out / "metrics.json"
-    path.write_text(json.dumps(metrics, indent=2, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
-    return path
+@dataclass(frozen=True)
+class Measured:
+    """What a benchmark found: the title and the rows of its table, and what follows from them."""
+
+    title: str
+    rows: Sequence[Row]
+    summary: Mapping[str, Any]
+    threads: int = 1
+    draw: Callable[[], Figure] | None = None
+
+
+def hand_over(out: Path, bench: str, seed: int, measured: Measured, made_by: dict[str, Any]) -> None:
+    """Print the table and write the files."""
+    made_by["hardware"]["threads"] = measured.threads
+    found = {"rows": list(measured.rows), "summary": measured.summary}
+    print_table(measured.title, measured.rows)
+    names = write_report(out, {"bench": bench, "seed": seed, **made_by, **found}, draw=measured.draw)
+    print(f"written to {out}: {', '.join(names)}")
 
 
 def print_table(title: str, rows: Sequence[Row], console: Console | None = None) -> None:

@@ -14,11 +14,11 @@ from nfdrl.bench.race import (
     Course,
     Run,
     check_peers,
-    hand_over,
     measure,
     row,
     summary,
 )
+from nfdrl.bench.report import Measured
 
 ENV, WIDTHS = "CartPole-v1", (64, 64)
 COURSE = Course(batch=64, buffer=50_000, warm_up=500, learning_rate=1e-3)
@@ -60,8 +60,8 @@ CONTESTANTS = (
 PAIRS = ((SB3_DQN, DQN), (SB3_QRDQN, FLOW), (DQN, FLOW), ("ours nfdrl-s, through the graph", FLOW))
 
 
-def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
-    """Run the benchmark and write metrics.json."""
+def main(out: Path, smoke: bool, seed: int) -> Measured:  # noqa: ARG001
+    """Run the benchmark."""
     check_peers()
     rounds, stretch = (SMOKE_ROUNDS, SMOKE_STRETCH) if smoke else (ROUNDS, STRETCH)
     before = torch.get_num_threads()
@@ -72,4 +72,4 @@ def main(out: Path, smoke: bool = False, seed: int = 0) -> None:
         torch.set_num_threads(before)
     rows = [row(contestant, seconds, stretch, COURSE.batch) for contestant in CONTESTANTS]
     title = f"{ENV}: time of a step of training (one update of {COURSE.batch} for {COURSE.train_every} steps)"
-    hand_over(out, "train", smoke, seed, title, rows, summary(seconds, PAIRS))
+    return Measured(title, rows, summary(seconds, PAIRS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +12,7 @@ import tyro
 
 from nfdrl.errors import unknown_name
 from nfdrl.files import check_writable
+from nfdrl.reports import command_of, provenance
 
 BENCHMARKS = ("losses", "train", "replay", "checkpoint", "atari", "minatar")
 
@@ -40,5 +42,10 @@ class Bench:
         if self.name not in BENCHMARKS:
             raise unknown_name("benchmark", self.name, BENCHMARKS)
         check_writable(self.out)
-        import_module(f"nfdrl.bench.{self.name}").main(out=self.out, smoke=self.smoke, seed=self.seed)
+        from nfdrl.bench.report import hand_over  # with the laws, seconds to import: not for `--help`
+
+        begun = time.perf_counter()
+        measured = import_module(f"nfdrl.bench.{self.name}").main(self.out, self.smoke, self.seed)
+        made_by = provenance(command_of("bench", self), time.perf_counter() - begun)
+        hand_over(self.out, self.name, self.seed, measured, made_by)
         return 0
