@@ -30,7 +30,7 @@ from nfdrl.laws.quantile import QRDQN
 from nfdrl.losses.cramer import Comparison
 from nfdrl.networks import Network, table
 from nfdrl.risk import parse_risk
-from nfdrl.training.policy_evaluation import Evaluation, evaluate_policy
+from nfdrl.training.policy_laws import PolicyLearning, learn_policy_laws
 
 
 def safe_policy(mdp: FiniteMDP) -> np.ndarray:
@@ -174,11 +174,11 @@ def embedded(method: Method, states: int, actions: int) -> Network:
 
 
 BOUNDS = {"v_min": -1.6, "v_max": 0.0}  # every return lies in [−1.4, −0.2]
-FAST = Evaluation(updates=600, learning_rate=3e-2)
-FLOW = Evaluation(updates=1000, batch_size=32, learning_rate=1e-2)
-DEEP = Evaluation(updates=400, learning_rate=1e-2, target_every=10)
+FAST = PolicyLearning(updates=600, learning_rate=3e-2)
+FLOW = PolicyLearning(updates=1000, batch_size=32, learning_rate=1e-2)
+DEEP = PolicyLearning(updates=400, learning_rate=1e-2, target_every=10)
 
-LEARNERS: dict[str, tuple[Method, Evaluation]] = {
+LEARNERS: dict[str, tuple[Method, PolicyLearning]] = {
     # a kernel as wide as the gap between the modes: with the default one the rare mode is not found in 1,500 updates
     "nfdrl-s": (FlowMethod(Comparison("surrogate", bandwidth=1.0), samples=32, initial_bound=2.0), FLOW),
     "nfdrl-e": (FlowMethod(Comparison("exact"), samples=32, initial_bound=2.0), FLOW),
@@ -191,11 +191,11 @@ LEARNERS: dict[str, tuple[Method, Evaluation]] = {
 }
 
 
-def learned(method: Method, settings: Evaluation, seed: int = 0) -> Law:
+def learned(method: Method, settings: PolicyLearning, seed: int = 0) -> Law:
     """The learned laws of both ways at the start; batch shape (2,)."""
     mdp = frequent_cliff()
     network = embedded if isinstance(method, (IQN, FQF)) else table
-    evaluated = evaluate_policy(mdp, safe_policy(mdp), method, settings, seed=seed, network=network)
+    evaluated = learn_policy_laws(mdp, safe_policy(mdp), method, settings, seed=seed, network=network)
     return evaluated.laws([[0, SHORT], [0, LONG]])
 
 
@@ -211,21 +211,21 @@ def test_a_learned_law_takes_the_short_way_in_the_mean_and_the_long_way_in_the_c
 # The cliff itself: falls of −1.2 to −1.4 with probability 0.087, against −0.4. Flows need a range that is held: without
 # it they fit what is usual first, the range shrinks to that, and the falls lie outside it ever after.
 
-RARE: dict[str, tuple[Method, Evaluation]] = {
-    "nfdrl-s": (FlowMethod(initial_bound=2.0, held=1.0), Evaluation(3000, learning_rate=5e-3)),
-    "nfdrl-e": (FlowMethod(Comparison("exact"), initial_bound=2.0, held=1.0), Evaluation(3000)),
-    "c51": (C51(atoms=33, **BOUNDS), Evaluation(1500, learning_rate=3e-2)),
-    "qr-dqn": (QRDQN(quantiles=51, huber_threshold=0.02), Evaluation(1500)),
-    "er-dqn": (ERDQN(), Evaluation(1500)),
+RARE: dict[str, tuple[Method, PolicyLearning]] = {
+    "nfdrl-s": (FlowMethod(initial_bound=2.0, held=1.0), PolicyLearning(3000, learning_rate=5e-3)),
+    "nfdrl-e": (FlowMethod(Comparison("exact"), initial_bound=2.0, held=1.0), PolicyLearning(3000)),
+    "c51": (C51(atoms=33, **BOUNDS), PolicyLearning(1500, learning_rate=3e-2)),
+    "qr-dqn": (QRDQN(quantiles=51, huber_threshold=0.02), PolicyLearning(1500)),
+    "er-dqn": (ERDQN(), PolicyLearning(1500)),
 }
 
 
 FLOWS = ("nfdrl-s", "nfdrl-e")
 
 
-def at_the_start(method: Method, settings: Evaluation, seed: int) -> Law:
+def at_the_start(method: Method, settings: PolicyLearning, seed: int) -> Law:
     mdp = risky_cliff()
-    return evaluate_policy(mdp, mdp.optimal_policy(), method, settings, seed=seed).laws([[0, SHORT], [0, LONG]])
+    return learn_policy_laws(mdp, mdp.optimal_policy(), method, settings, seed=seed).laws([[0, SHORT], [0, LONG]])
 
 
 @pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in RARE for seed in range(4 if name in FLOWS else 1)])
@@ -248,7 +248,7 @@ def test_a_flow_whose_range_is_free_does_not_see_the_falls(name, seed):
 @pytest.mark.parametrize("held", [0.0, 1.0])
 def test_a_range_that_is_not_held_shrinks_below_the_falls(held):
     mdp, method = risky_cliff(), FlowMethod(Comparison("exact"), initial_bound=2.0, held=held)
-    evaluated = evaluate_policy(mdp, mdp.optimal_policy(), method, Evaluation(3000))
+    evaluated = learn_policy_laws(mdp, mdp.optimal_policy(), method, PolicyLearning(3000))
     last_edge = evaluated.laws([[3, SHORT]])  # −0.1, or −1.1 with probability 0.03
     tail = last_edge.quantile(0.01).item()
     if held:

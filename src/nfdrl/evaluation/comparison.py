@@ -32,7 +32,7 @@ from nfdrl.laws.implicit import IQN
 from nfdrl.laws.quantile import QRDQN
 from nfdrl.losses.cramer import Comparison
 from nfdrl.networks import Network, table
-from nfdrl.training.policy_evaluation import Evaluation, embedded_table, evaluate_policy
+from nfdrl.training.policy_laws import PolicyLearning, embedded_table, learn_policy_laws
 from nfdrl.training.ranges import within
 
 Build = Callable[[Method, int, int], Network]
@@ -141,9 +141,9 @@ class Problem:
 
 def run_cell(problem: Problem, contender: Contender, seed: int, budget: Budget, track: Track) -> dict[str, Any]:
     """Learn with one method and one seed; distances of every pair, sizes and the time of an update."""
-    settings = Evaluation(budget.updates, budget.batch_size, contender.learning_rate)
+    settings = PolicyLearning(budget.updates, budget.batch_size, contender.learning_rate)
     clock = _Clock(lambda steps: track(steps, f"{problem.label}: {contender.label}, seed {seed}"))
-    learned = evaluate_policy(
+    learned = learn_policy_laws(
         problem.mdp, problem.policy, contender.method, settings,
         discount=problem.discount, seed=seed, network=contender.build, track=clock,
     )  # fmt: skip

@@ -21,12 +21,12 @@ from nfdrl.laws.flow import FlowMethod
 from nfdrl.paper.base import SAMPLES, Experiment, Result
 from nfdrl.progress import Progress
 from nfdrl.style import GREEN, GREY, INK, LIGHT, SKY, color_of
-from nfdrl.training.policy_evaluation import Evaluation, evaluate_policy
+from nfdrl.training.policy_laws import PolicyLearning, learn_policy_laws
 
 DISCOUNT = 0.95
 ARROWS = ("←", "↓", "→", "↑")
-SETTINGS = Evaluation(updates=8_000, batch_size=128, learning_rate=2e-2)
-SMOKE = Evaluation(updates=30, batch_size=32, learning_rate=2e-2)
+SETTINGS = PolicyLearning(updates=8_000, batch_size=128, learning_rate=2e-2)
+SMOKE = PolicyLearning(updates=30, batch_size=32, learning_rate=2e-2)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
     mdp = FiniteMDP.from_env("FrozenLake-v1", map_name="4x4", is_slippery=True)
     policy = mdp.optimal_policy(DISCOUNT)
     truth = exact_returns(mdp, policy, DISCOUNT)
-    learned = evaluate_policy(
+    learned = learn_policy_laws(
         mdp, policy, FlowMethod(samples=SAMPLES), settings, discount=DISCOUNT, seed=seed,
         track=lambda steps: progress.track(steps, "nfdrl-s on FrozenLake", settings.updates),
     )  # fmt: skip

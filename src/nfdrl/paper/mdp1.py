@@ -11,10 +11,10 @@ from nfdrl.paper.base import SAMPLES, Experiment, Result
 from nfdrl.paper.toy import Learned, learn_pair
 from nfdrl.progress import Progress
 from nfdrl.style import draw_law, draw_truth, figure, legend_below
-from nfdrl.training.policy_evaluation import Evaluation
+from nfdrl.training.policy_laws import PolicyLearning
 
-SETTINGS = Evaluation(updates=3_000, batch_size=32, learning_rate=2e-2)
-SMOKE = Evaluation(updates=60, batch_size=16, learning_rate=2e-2)
+SETTINGS = PolicyLearning(updates=3_000, batch_size=32, learning_rate=2e-2)
+SMOKE = PolicyLearning(updates=60, batch_size=16, learning_rate=2e-2)
 
 # Bandwidth and terminal spread of the three panels of fig:final, and of fig:MDP.
 GRANULARITIES = ((0.05, 0.1), (0.01, 0.01), (0.001, 0.01))

@@ -12,10 +12,10 @@ from nfdrl.paper.base import SAMPLES, Experiment, Result
 from nfdrl.paper.toy import Learned, learn_pair, valley
 from nfdrl.progress import Progress
 from nfdrl.style import color_of, draw_law, draw_truth, figure, legend_below
-from nfdrl.training.policy_evaluation import Evaluation
+from nfdrl.training.policy_laws import PolicyLearning
 
-SETTINGS = Evaluation(updates=8_000, batch_size=64, learning_rate=2e-2)
-SMOKE = Evaluation(updates=60, batch_size=16, learning_rate=2e-2)
+SETTINGS = PolicyLearning(updates=8_000, batch_size=64, learning_rate=2e-2)
+SMOKE = PolicyLearning(updates=60, batch_size=16, learning_rate=2e-2)
 
 EXACT = Comparison(distance="exact")
 PAPER = Comparison(kernel="gaussian", bandwidth=0.05, relative_bandwidth=0.0)

@@ -26,7 +26,7 @@ from nfdrl.paper.base import SAMPLES, Experiment, Result
 from nfdrl.progress import Progress
 from nfdrl.reports import Row
 from nfdrl.style import View, color_of, draw_law, draw_truth, figure, label_of, legend_below
-from nfdrl.training.policy_evaluation import Evaluation, embedded_table, evaluate_policy
+from nfdrl.training.policy_laws import PolicyLearning, embedded_table, learn_policy_laws
 
 Floats = NDArray[np.float64]
 
@@ -38,12 +38,12 @@ WINDOW = 0.25  # in which mass is counted to find modes: a quarter of a deviatio
 PROMINENCE = 0.1  # of the highest peak, by which a mode has to stand out
 
 # γ = 1: nothing shrinks an error on its way down the chain, but three states settle with a target of every update.
-FLOW = Evaluation(updates=5_000, batch_size=64, learning_rate=2e-2)
-NETWORK = Evaluation(updates=3_000, batch_size=64, learning_rate=1e-3)
-SMOKE = Evaluation(updates=15, batch_size=16, learning_rate=1e-3)
+FLOW = PolicyLearning(updates=5_000, batch_size=64, learning_rate=2e-2)
+NETWORK = PolicyLearning(updates=3_000, batch_size=64, learning_rate=1e-3)
+SMOKE = PolicyLearning(updates=15, batch_size=16, learning_rate=1e-3)
 
 # IQN at its best: the pinball loss, since a Huber threshold of 1 blurs modes of deviation 1.
-METHODS: dict[str, tuple[Method, Evaluation]] = {
+METHODS: dict[str, tuple[Method, PolicyLearning]] = {
     "iqn": (IQN(hidden=128, samples=32, target_samples=32, huber_threshold=0.0), NETWORK),
     "nfdrl-s": (FlowMethod(initial_bound=BOUND, samples=SAMPLES), FLOW),
     "nfdrl-e": (FlowMethod(Comparison("exact"), initial_bound=BOUND, samples=SAMPLES), FLOW),
@@ -77,7 +77,7 @@ def learn(name: str, seed: int, smoke: bool, progress: Progress) -> list[Learned
         return progress.track(steps, f"{name} on MDP3")
 
     build = embedded_table if name == "iqn" else table
-    found = evaluate_policy(mdp, policy, method, settings, seed=seed, network=build, track=track)
+    found = learn_policy_laws(mdp, policy, method, settings, seed=seed, network=build, track=track)
     learned = []
     for state, label in ((FINAL, "s3"), (FIRST, "s1")):
         law, exact = alone(found.laws([[state, 0]])), truth[state, 0]

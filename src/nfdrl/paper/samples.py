@@ -15,14 +15,14 @@ from nfdrl.paper.base import Experiment, Result
 from nfdrl.paper.toy import Learned, learn_pair
 from nfdrl.progress import Progress
 from nfdrl.style import BLUE, ORANGE, figure, legend_below
-from nfdrl.training.policy_evaluation import Evaluation
+from nfdrl.training.policy_laws import PolicyLearning
 
 MEASURED = 500  # paper, table of hyper-parameters: n_samples
 YARDSTICK = Comparison(kernel="gaussian", bandwidth=0.05, relative_bandwidth=0.0, grid_size=MEASURED)
 SIZES = (4, 8, 16, 32, 64, 100, 200, 500)
 RULES = (("midpoint", BLUE), ("random", ORANGE))
-SETTINGS = Evaluation(updates=2_000, batch_size=32, learning_rate=2e-2)
-SMOKE = Evaluation(updates=40, batch_size=8, learning_rate=2e-2)
+SETTINGS = PolicyLearning(updates=2_000, batch_size=32, learning_rate=2e-2)
+SMOKE = PolicyLearning(updates=40, batch_size=8, learning_rate=2e-2)
 
 
 def compute(seed: int, smoke: bool, progress: Progress) -> Result:

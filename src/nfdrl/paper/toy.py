@@ -15,7 +15,7 @@ from nfdrl.laws.base import Law, Method
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.progress import Progress
 from nfdrl.reports import Row
-from nfdrl.training.policy_evaluation import Evaluation, evaluate_policy
+from nfdrl.training.policy_laws import PolicyLearning, learn_policy_laws
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def learn_pair(
     mdp: FiniteMDP,
     pair: tuple[int, int],
     method: Method,
-    settings: Evaluation,
+    settings: PolicyLearning,
     *,
     method_name: str,
     label: str,
@@ -44,7 +44,7 @@ def learn_pair(
     """Learn all laws of the MDP's only policy from sampled transitions and look at those of one pair."""
     policy = np.zeros(mdp.n_states, dtype=np.int64)
     truth = exact_returns(mdp, policy, pairs=[pair])[pair]
-    learned = evaluate_policy(
+    learned = learn_policy_laws(
         mdp, policy, method, settings, seed=seed, track=lambda steps: progress.track(steps, label, settings.updates)
     )
     law = learned.laws([pair]).select(0)

@@ -23,7 +23,7 @@ EMBEDDING = 64  # as many as the cosines that IQN embeds a level in
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class PolicyLearning:
     """How long and how fast to learn."""
 
     updates: int = 6_000
@@ -42,7 +42,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class LearnedLaws:
     """What policy evaluation learned, and the loss of every update."""
 
     network: Network
@@ -55,17 +55,17 @@ class Evaluated:
         return self.network(state).select(action)
 
 
-def evaluate_policy(
+def learn_policy_laws(
     mdp: FiniteMDP,
     policy: ArrayLike,
     method: Method,
-    settings: Evaluation,
+    settings: PolicyLearning,
     *,
     discount: float | None = None,
     seed: int = 0,
     network: Callable[[Method, int, int], Network] = table,
     track: Callable[[Iterable[int]], Iterable[int]] = iter,
-) -> Evaluated:
+) -> LearnedLaws:
     """Laws learned by TD: each row of a batch is one live pair and one sampled outcome of it.
 
     The next action is drawn from the policy, so nothing but transitions is ever seen. `network` makes what learns from
@@ -83,7 +83,7 @@ def evaluate_policy(
     for step in track(range(settings.updates)):
         learner.set_learning_rate(settings.learning_rate * decay(settings.schedule, step / settings.updates))
         losses.append(learner.update(*next(batches)))
-    return Evaluated(online, torch.tensor(losses))
+    return LearnedLaws(online, torch.tensor(losses))
 
 
 def embedded_table(method: Method, states: int, actions: int) -> Network:
