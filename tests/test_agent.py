@@ -29,7 +29,7 @@ from nfdrl.risk import CVaR
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.loop import Report
 from nfdrl.training.presets import PRESETS, find_preset
-from nfdrl.training.ranges import observed_range, within
+from nfdrl.training.ranges import observed_range
 from nfdrl.training.trackers import ProgressTracker
 
 SMALL = TrainConfig(learning_starts=64, batch_size=16, report_every=50, torso=TorsoSizes(mlp=(16, 16)))
@@ -243,7 +243,7 @@ def test_observed_ranges_worked_by_hand() -> None:
 
 def test_every_method_that_asks_gets_the_same_range() -> None:
     for method in METHODS.values():
-        scaled = within(method, -2.0, 5.0)
+        scaled = method.within(-2.0, 5.0)
         if isinstance(scaled, C51):
             assert (scaled.v_min, scaled.v_max) == (-2, 5)
         if hasattr(scaled, "initial_bound"):

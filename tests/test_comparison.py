@@ -14,7 +14,6 @@ from nfdrl.errors import NfdrlError
 from nfdrl.evaluation import comparison
 from nfdrl.evaluation.comparison import Budget, Contender, Problem, Store
 from nfdrl.evaluation.distances import batch_distances
-from nfdrl.evaluation.limits import best_law, family_limits
 from nfdrl.laws import METHODS
 from nfdrl.laws.fitting import Fit
 from nfdrl.laws.flow import FlowLaw
@@ -33,6 +32,11 @@ FILES = {"comparison.csv", "pairs.csv", "metrics.json", "figure.png", "figure.sv
 
 def silent(steps, text):
     return steps
+
+
+def limit(method, truth, fit=FIT):
+    """The distance to a truth of the best law that a method can hold."""
+    return batch_distances(method.best_law([truth], fit, silent), [truth])["cramer"][0]
 
 
 def run(out, *words):
@@ -125,33 +129,32 @@ def test_the_limit_of_a_flow_on_a_flow_is_nearly_zero():
     own = FlowLaw(*parts, bound=torch.ones(1))
     truth = MixtureLaw.empirical(own.quantile(midpoints(2000, own.bound)).squeeze(0).double())
     method = contender("nfdrl-e[components=2]").method
-    assert family_limits(method, [truth], FIT, silent)[0] < 2e-3
+    assert limit(method, truth) < 2e-3
 
 
 def test_more_atoms_and_more_components_have_lower_limits():
-    def limit(word):
-        method = contender(word).for_returns(-6.0, 6.0).method
-        return family_limits(method, [SMOOTH], FIT, silent)[0]
+    def limit_of(word):
+        return limit(contender(word).for_returns(-6.0, 6.0).method, SMOOTH)
 
     for name, sizes in (("c51[atoms={}]", (5, 13, 51)), ("qr-dqn[quantiles={}]", (5, 13, 51))):
-        limits = [limit(name.format(size)) for size in sizes]
+        limits = [limit_of(name.format(size)) for size in sizes]
         assert limits == sorted(limits, reverse=True)
-    assert limit("nfdrl-s[components=4]") < limit("nfdrl-s[components=1]")
-    assert limit("umdqn") < limit("c51")
+    assert limit_of("nfdrl-s[components=4]") < limit_of("nfdrl-s[components=1]")
+    assert limit_of("umdqn") < limit_of("c51")
 
 
 def test_limits_of_two_atoms_by_hand():
     # A Dirac at the mean 0.55 leaves ½ over a width of ½: (0.25·0.5)^½. Two quantiles are the atoms themselves.
-    assert family_limits(METHODS["dqn"], [TWO], FIT, silent)[0] == pytest.approx(0.125**0.5)
-    assert family_limits(contender("qr-dqn[quantiles=2]").method, [TWO], FIT, silent)[0] < 1e-2
+    assert limit(METHODS["dqn"], TWO) == pytest.approx(0.125**0.5)
+    assert limit(contender("qr-dqn[quantiles=2]").method, TWO) < 1e-2
     # 0.3 lies half way between atoms 0.2 and 0.4, 0.8 on an atom: ½·½ is missing over 0.1 twice, (2·0.1·0.0625)^½.
     method = contender("c51[atoms=6,v_min=0,v_max=1]").method
-    assert family_limits(method, [TWO], FIT, silent)[0] == pytest.approx(0.0125**0.5, abs=2e-3)
-    assert family_limits(METHODS["iqn"], [TWO], FIT, silent) is None
+    assert limit(method, TWO) == pytest.approx(0.0125**0.5, abs=2e-3)
+    assert METHODS["iqn"].best_law([TWO], FIT, silent) is None
 
 
 def test_imputed_expectiles_keep_the_mean():
-    law = best_law(METHODS["er-dqn"], [TWO, SMOOTH], FIT, silent)
+    law = METHODS["er-dqn"].best_law([TWO, SMOOTH], FIT, silent)
     np.testing.assert_allclose(law.mean(), [0.55, 0.0], atol=1e-6)
 
 
@@ -190,7 +193,7 @@ def test_a_law_compared_with_itself_is_at_distance_zero(truth):
 
 
 def test_no_seeds_and_no_updates_are_refused(tmp_path):
-    problem, dqn = Problem.of("mdp1", finite_mdp("mdp1"), 0.9), Contender("dqn", "dqn", METHODS["dqn"])
+    problem, dqn = Problem.of("mdp1", finite_mdp("mdp1"), 0.9), Contender("dqn", METHODS["dqn"])
     with pytest.raises(NfdrlError, match="seeds"):
         list(comparison.compare([problem], [dqn], 0, SMALL, Store(tmp_path), silent))
     with pytest.raises(NfdrlError, match="updates must be at least 1"):
@@ -199,6 +202,6 @@ def test_no_seeds_and_no_updates_are_refused(tmp_path):
 
 def test_the_limit_of_a_flow_on_two_atoms_falls_with_refining():
     """The best law lies at infinity, where the loss is flat: plain descent stops far from it."""
-    refined = family_limits(METHODS["nfdrl-e"], [TWO], FIT, silent)[0]
-    plain = family_limits(METHODS["nfdrl-e"], [TWO], replace(FIT, refining=0), silent)[0]
+    refined = limit(METHODS["nfdrl-e"], TWO)
+    plain = limit(METHODS["nfdrl-e"], TWO, replace(FIT, refining=0))
     assert refined < 0.8 * plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from nfdrl.errors import NfdrlError
-from nfdrl.laws import METHODS
+from nfdrl.laws import METHODS, find_method, method_config, method_from
 from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import DensityLaw, Head, Law, Method
 from nfdrl.laws.categorical import C51
@@ -33,7 +34,7 @@ def example_methods() -> dict[str, Method]:
         "c51": C51(atoms=21, v_min=-3, v_max=3),
         "qr-dqn": QRDQN(quantiles=13, huber_threshold=0.05),
         "iqn": IQN(samples=24, target_samples=40, acting_levels=32, cosines=8, hidden=32, huber_threshold=0.05),
-        "fqf": FQF(fractions=12, cosines=8, hidden=16, entropy_weight=0.01, huber_threshold=0.05),
+        "fqf": FQF(fractions=12, cosines=8, hidden=16, huber_threshold=0.05),
         "er-dqn": ERDQN(),
         "umdqn": UMDQN(points=101, v_min=-3, v_max=3, hidden=16),
         "nfdrl-s": FlowMethod(samples=48, initial_bound=3.0),
@@ -98,7 +99,8 @@ def fitted_head(name: str) -> Head:
     spread = torch.tensor([0.3, 0.6, 0.9], dtype=torch.float64)
     values = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)[:, None] + spread[:, None] * normal
     target = QuantileLaw(values.expand(BATCH, ACTIONS, -1))
-    optimizer = torch.optim.Adam(head.parameters(), lr=5e-2)
+    apart = {id(parameter) for group in method.parameter_groups(head) for parameter in group["params"]}
+    optimizer = torch.optim.Adam([p for p in head.parameters() if id(p) not in apart], lr=5e-2)
     draws = generator(3)
     steps = 400
     for step in range(steps):
@@ -376,3 +378,16 @@ def test_float32_agrees_with_float64(name: str) -> None:
 def test_default_methods_build_a_head(name: str) -> None:
     method = type(example_methods()[name])()
     assert method.head(8, 2)(torch.zeros(3, 8)).mean().shape == (3, 2)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_is_found_by_its_own_name(name: str) -> None:
+    method = METHODS[name]
+    assert method.name == name
+    assert find_method(name) == method
+    assert method_from(json.loads(json.dumps(method_config(method)))) == method
+
+
+def test_no_two_methods_look_alike() -> None:
+    looks = [(method.colour, method.line) for method in METHODS.values()]
+    assert len(set(looks)) == len({method.label for method in METHODS.values()}) == len(looks)

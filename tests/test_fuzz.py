@@ -24,7 +24,7 @@ from nfdrl.agent import Agent
 from nfdrl.cli.train import _agent_of
 from nfdrl.errors import NfdrlError
 from nfdrl.files import sealed, to_json
-from nfdrl.laws import METHODS
+from nfdrl.laws import METHODS, method_config
 from nfdrl.settings import apply_settings
 from nfdrl.training.presets import PRESETS
 from test_safe_loading import OLD, SMALL, vouch
@@ -172,7 +172,7 @@ def test_other_values_with_right_checksums(saved: Path, name: str, seed: int) ->
 
 
 RUN: dict[str, Any] = {
-    "method": checkpoint.method_config(METHODS["nfdrl-s"]),
+    "method": method_config(METHODS["nfdrl-s"]),
     "env": "CartPole-v1",
     "steps": 1000,
     "seed": 0,

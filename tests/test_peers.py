@@ -16,7 +16,7 @@ from nfdrl.laws.base import Head
 from nfdrl.laws.categorical import C51, CategoricalLaw
 from nfdrl.laws.dirac import DQN, DiracLaw
 from nfdrl.laws.expectile import ERDQN, ExpectileLaw
-from nfdrl.laws.fraction import FQF, FractionLaw, fraction_gradient, middles
+from nfdrl.laws.fraction import FQF, FractionLaw, fraction_gradient, fraction_loss, middles
 from nfdrl.laws.implicit import IQN, ImplicitLaw
 from nfdrl.laws.monotone import INTEGRATION_WIDTH, UMDQN, MonotoneHead, cumulative_trapezoid
 from nfdrl.laws.quantile import QRDQN, QuantileLaw
@@ -148,10 +148,6 @@ def test_quantile_huber_by_hand_with_more_targets_than_quantiles() -> None:
     assert_close(quantile_huber(quantiles, levels, targets), torch.tensor([0.25 + 0.46875]))
     # plain pinball: quantile 0: (0.375 + 0.125 + 0.75)/3; quantile 1: (0.375 + 0.125 + 1.5)/3
     assert_close(quantile_huber(quantiles, levels, targets, threshold=0.0), torch.tensor([3.25 / 3]))
-    # masses ½, ¼, ¼ instead of thirds
-    # quantile 0: 0.046875 + 0.0078125 + 0.15625 = 0.2109375; quantile 1: 0.125 + 0.0078125 + 0.28125 = 0.4140625
-    weighted = quantile_huber(quantiles, levels, targets, target_masses=torch.tensor([0.5, 0.25, 0.25]))
-    assert_close(weighted, torch.tensor([0.2109375 + 0.4140625]))
 
 
 def test_quantile_huber_takes_levels_of_each_row() -> None:
@@ -177,8 +173,8 @@ def test_quantile_huber_is_the_double_loop() -> None:
 def test_quantile_huber_has_the_gradient_of_its_value(kappa: float) -> None:
     quantiles = (2 * torch.randn(2, 3, generator=generator())).requires_grad_()
     targets = (2 * torch.randn(2, 5, generator=generator(1))).requires_grad_()
-    levels, masses = torch.tensor([0.2, 0.5, 0.9]), torch.rand(2, 5, generator=generator(2)).softmax(-1)
-    assert torch.autograd.gradcheck(lambda q, z: quantile_huber(q, levels, z, kappa, masses), (quantiles, targets))
+    levels = torch.tensor([0.2, 0.5, 0.9])
+    assert torch.autograd.gradcheck(lambda q, z: quantile_huber(q, levels, z, kappa), (quantiles, targets))
 
 
 def test_qr_dqn_rests_at_the_midpoint_quantiles() -> None:
@@ -295,7 +291,7 @@ def test_the_two_gradients_of_fqf_never_meet() -> None:
     law = head(features).select(0)
     assert isinstance(law, FractionLaw)
     only_fractions = torch.autograd.grad(
-        method.fraction_loss(law).sum(), [*head.parameters(), features], allow_unused=True, retain_graph=True
+        fraction_loss(law).sum(), [*head.parameters(), features], allow_unused=True, retain_graph=True
     )
     names = [name for name, _ in head.named_parameters()] + ["features"]
     reached = {name for name, g in zip(names, only_fractions, strict=True) if g is not None}
@@ -310,19 +306,10 @@ def test_the_fraction_loss_is_zero_with_the_stated_gradient() -> None:
     law = fraction_law()
     fractions = law.fractions.detach().requires_grad_()
     free = FractionLaw(fractions, law.atoms, law.implicit)
-    loss = FQF().fraction_loss(free)
+    loss = fraction_loss(free)
     assert_close(loss, torch.zeros(1))
     (gradient,) = torch.autograd.grad(loss.sum(), fractions)
     assert_close(gradient[:, 1:-1], fraction_gradient(law))
-
-
-def test_the_entropy_bonus_pulls_towards_even_fractions() -> None:
-    law = fraction_law()
-    fractions = torch.tensor([[0.0, 0.1, 0.2, 0.3, 0.4, 1.0]]).requires_grad_()
-    free = FractionLaw(fractions, torch.zeros(1, 5), law.implicit.bootstrap(0.0, 0.0))
-    (gradient,) = torch.autograd.grad(FQF(entropy_weight=1.0).fraction_loss(free).sum(), fractions)
-    # the last step (0.4, 1.0) is too wide: descent moves its lower edge up
-    assert bool(gradient[0, 4] < 0)
 
 
 def test_fqf_tells_a_learner_how_to_train_its_fractions() -> None:

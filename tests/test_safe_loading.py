@@ -171,7 +171,7 @@ CHANGES: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
     "a network larger than its weights": ("config.json", lambda c: c["train"]["torso"].update(mlp=[50_000, 50_000])),
     "too many actions": ("config.json", lambda c: c["action_space"].update(n=2**40)),
     "a replay beyond all memory": ("config.json", lambda c: c["train"].update(buffer_size=2**50)),
-    "a method nobody knows": ("config.json", lambda c: c["method"].update(name="x")),
+    "a method nobody knows": ("config.json", lambda c: c["method"].update({"class": "x:X"})),
     "a setting nobody knows": ("config.json", lambda c: c["train"].update(x=1)),
     "a word for a number": ("config.json", lambda c: c["train"].update(batch_size="many")),
     "no method": ("config.json", lambda c: c.pop("method")),

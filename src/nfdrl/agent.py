@@ -23,7 +23,7 @@ from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.rollouts import Episodes, rollout
 from nfdrl.frames import FrameStorage
 from nfdrl.journal import Snapshot, restore
-from nfdrl.laws import Law, Method, find_method
+from nfdrl.laws import Law, Method, find_method, method_config, method_from
 from nfdrl.learner import Learner
 from nfdrl.memory import check_memory
 from nfdrl.networks import Network, is_image, network_for
@@ -32,7 +32,7 @@ from nfdrl.risk import Mean, Risk, parse_risk
 from nfdrl.threads import threads
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.loop import Actor, Event, Trainer
-from nfdrl.training.ranges import observed_range, within
+from nfdrl.training.ranges import observed_range
 from nfdrl.training.trackers import ProgressTracker, Tracker, tracked
 
 Array = NDArray[Any]
@@ -99,7 +99,7 @@ class Agent:
     def _after_warm_up(self, replay: Replay) -> Learner:
         """The learner, with the method set to the returns that the first rewards allow."""
         if self.config.return_range == "observed":
-            self.method = within(self.method, *observed_range(replay))
+            self.method = self.method.within(*observed_range(replay))
             self.learner = self._new_learner()
         return self.learner
 
@@ -244,7 +244,7 @@ class Agent:
         name = None if self.source is None else self.source.name
         config = {
             "nfdrl": version("nfdrl"),
-            "method": checkpoint.method_config(self.method),
+            "method": method_config(self.method),
             "env": name,
             "observation_space": checkpoint.space_config(self.observation_space),
             "action_space": checkpoint.space_config(self.action_space),
@@ -305,7 +305,7 @@ class Agent:
         replay: bool,
     ) -> Self:
         config, state, agent = saved.config, saved.state, cls.__new__(cls)
-        kind = checkpoint.method_from(config["method"]) if method is None else method
+        kind = method_from(config["method"], method)
         if not isinstance(config["risk"], str | None):
             raise NfdrlError(f"the saved risk must be a word, got {config['risk']!r}")
         if risk is None and config["risk"] is None:

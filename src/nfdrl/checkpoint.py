@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -33,11 +33,8 @@ from nfdrl.files import (
     write_file,
 )
 from nfdrl.journal import Journal, Snapshot, remove_unused
-from nfdrl.laws import METHODS, Method
-from nfdrl.laws.flow import FlowMethod
-from nfdrl.losses.cramer import Comparison
-from nfdrl.networks import TorsoSizes
 from nfdrl.replay import Replay
+from nfdrl.settings import from_plain
 from nfdrl.training.config import TrainConfig
 
 FORMAT = 2
@@ -46,8 +43,6 @@ REPLAY, CHECKPOINTS = "replay", "checkpoints"
 SECOND = {CONFIG: "config-2.json", STATE: "state-2.json", WEIGHTS: "weights-2.safetensors"}
 
 MAX_ENTRIES = 1 << 26  # of one observation: its bounds take memory before anything else is checked
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -193,38 +188,9 @@ def replay_folder(folder: Path) -> Path:
     return inner if inner.is_dir() else folder.parent.parent / REPLAY
 
 
-def method_name(method: Method) -> str:
-    """The name in METHODS under which a method of this kind is found; its class's name for one of a user's own."""
-    for name, known in METHODS.items():
-        if type(known) is not type(method):
-            continue
-        if not isinstance(method, FlowMethod) or not isinstance(known, FlowMethod):
-            return name
-        if known.comparison.distance == method.comparison.distance:
-            return name
-    return type(method).__name__
-
-
-def method_config(method: Method) -> dict[str, Any]:
-    """A method as JSON."""
-    return {"name": method_name(method), "settings": asdict(method) if is_dataclass(method) else {}}
-
-
-def method_from(config: Mapping[str, Any]) -> Method:
-    """The method that `method_config` wrote."""
-    known = METHODS.get(str(config["name"]))
-    if known is None:
-        raise NfdrlError(f"the saved method {config['name']!r} is not part of nfdrl: pass `method` to load it")
-    settings = dict(config["settings"])
-    if "comparison" in settings:
-        settings["comparison"] = dataclass_from(Comparison, settings["comparison"])
-    return dataclass_from(type(known), settings)
-
-
 def train_config_from(config: Mapping[str, Any]) -> TrainConfig:
     """The training settings that `asdict` wrote."""
-    torso = {name: tuple(widths) for name, widths in config["torso"].items()}
-    return dataclass_from(TrainConfig, {**config, "torso": dataclass_from(TorsoSizes, torso)})
+    return from_plain(TrainConfig, config, "the saved run")
 
 
 def check_shapes(network: Callable[[], nn.Module], tensors: Mapping[str, Tensor]) -> None:
@@ -235,14 +201,6 @@ def check_shapes(network: Callable[[], nn.Module], tensors: Mapping[str, Tensor]
         found = {name.removeprefix(f"{part}."): t.shape for name, t in tensors.items() if name.startswith(f"{part}.")}
         if found != expected:
             raise NfdrlError("the saved weights are not those of the network that the saved settings describe")
-
-
-def dataclass_from(kind: type[T], settings: Mapping[str, Any]) -> T:
-    """An instance of a dataclass from its fields; fields of another version are named, not dropped."""
-    unknown = set(settings) - {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    if unknown:
-        raise NfdrlError(f"saved settings of {kind.__name__} have unknown fields: {', '.join(sorted(unknown))}")
-    return kind(**settings)
 
 
 def space_config(space: gymnasium.Space[Any]) -> dict[str, Any]:

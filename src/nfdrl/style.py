@@ -10,46 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from nfdrl.colours import BLACK, GREY, INK, LIGHT
 from nfdrl.errors import NfdrlError
-from nfdrl.laws.base import DensityLaw, Law
+from nfdrl.laws import METHODS
+from nfdrl.laws.base import DensityLaw, Law, Method
 from nfdrl.laws.mixture import MixtureLaw
 
 Floats = NDArray[np.float64]
 View = Literal["density", "cdf", "quantile"]
-
-# Okabe and Ito (2008): eight colours that stay apart for every kind of colour vision.
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
-GREY, LIGHT, INK = "#8c8c8c", "#d9d9d9", "#333333"
-
-COLORS: dict[str, str] = {
-    "truth": GREY,
-    "nfdrl-s": BLUE,
-    "nfdrl-e": VERMILLION,
-    "l2": GREEN,
-    "c51": ORANGE,
-    "qr-dqn": PURPLE,
-    "iqn": SKY,
-    "fqf": SKY,
-    "er-dqn": PURPLE,
-    "umdqn": GREEN,
-    "dqn": BLACK,
-}
-DASHED = ("fqf", "er-dqn", "umdqn")  # they share a colour, so the line tells them apart
-
-LABELS: dict[str, str] = {
-    "truth": "truth",
-    "nfdrl-s": "NFDRL-S (surrogate)",
-    "nfdrl-e": "NFDRL-E (exact)",
-    "l2": "L²",
-    "c51": "C51",
-    "qr-dqn": "QR-DQN",
-    "iqn": "IQN",
-    "fqf": "FQF",
-    "er-dqn": "ER-DQN",
-    "umdqn": "UMDQN",
-    "dqn": "DQN",
-}
 
 STYLE: Any = {  # Matplotlib types its keys as literals, in some versions only
     "font.family": "DejaVu Sans",
@@ -75,19 +43,26 @@ STYLE: Any = {  # Matplotlib types its keys as literals, in some versions only
 }
 
 
-def color_of(method: str) -> str:
-    """The colour of a method, the same in every figure; black for an unknown one."""
-    return COLORS.get(method.lower(), BLACK)
+def color_of(method: str | Method) -> str:
+    """The colour of a method, or of the truth, the same in every figure; black for an unknown one."""
+    found = _known(method)
+    return GREY if method == "truth" else BLACK if found is None else found.colour
 
 
-def line_of(method: str) -> str:
+def line_of(method: str | Method) -> str:
     """The line style of a method."""
-    return "--" if method.lower() in DASHED else "-"
+    found = _known(method)
+    return "-" if found is None else found.line
 
 
-def label_of(method: str) -> str:
+def label_of(method: str | Method) -> str:
     """The name of a method as a legend writes it."""
-    return LABELS.get(method.lower(), method)
+    found = _known(method)
+    return str(method) if found is None else found.label
+
+
+def _known(method: str | Method) -> Method | None:
+    return METHODS.get(method.lower()) if isinstance(method, str) else method
 
 
 def figure(
@@ -138,7 +113,7 @@ def draw_truth(ax: Axes, truth: MixtureLaw, view: View = "density", label: str |
 def draw_law(
     ax: Axes,
     law: Law,
-    method: str,
+    method: str | Method,
     view: View = "density",
     low: float | None = None,
     high: float | None = None,

@@ -135,8 +135,8 @@ def contender(word: str) -> Contender:
     from nfdrl.evaluation.comparison import Contender
     from nfdrl.laws import find_method
 
-    name, given = split_word(word)
-    return Contender(word, name, find_method(word), frozenset(given))
+    given = split_word(word)[1]
+    return Contender(word, find_method(word), frozenset(given))
 
 
 def finite_mdp(word: str) -> FiniteMDP:
@@ -205,10 +205,10 @@ def draw(entries: list[Entry]) -> Figure:
 
 def draw_panel(ax: Axes, title: str, entries: list[Entry]) -> None:
     """Methods down, Cramér distance to the right on a logarithmic axis."""
-    from nfdrl.style import GREY, INK, LIGHT, color_of
+    from nfdrl.colours import GREY, INK, LIGHT
 
     for height, entry in enumerate(entries):
-        row, color = entry.summary(), color_of(entry.contender.name)
+        row, color = entry.summary(), entry.contender.method.colour
         mean, seeds = max(row["cramer"], FLOOR), [max(value, FLOOR) for value in row["cramer_of_seeds"]]
         ax.axhline(height, color=LIGHT, linewidth=0.8, zorder=0)
         ax.scatter(mean, height, marker="D", s=42, color=color, zorder=2)

@@ -134,7 +134,7 @@ class Train:
         return session.run(Checkpoints(self.out, keep=self.keep), metrics_bytes=0)
 
     def _write_config(self, agent: Agent, steps: int) -> None:
-        from nfdrl.checkpoint import method_config
+        from nfdrl.laws import method_config
 
         config = {
             "method": method_config(agent.method),
@@ -200,7 +200,8 @@ class Train:
 def _agent_of(config: dict[str, Any], folder: Path, device: str) -> Agent:
     """The agent of a run that was stopped before its first checkpoint."""
     from nfdrl.agent import Agent
-    from nfdrl.checkpoint import method_from, train_config_from
+    from nfdrl.checkpoint import train_config_from
+    from nfdrl.laws import method_from
     from nfdrl.risk import parse_risk
 
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,45 +20,16 @@ from torch import nn
 from nfdrl.envs.finite import FiniteMDP, Floats, Ints
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.distances import batch_distances
-from nfdrl.evaluation.limits import FIT_LEVELS, family_limits
 from nfdrl.evaluation.truth import ReturnTruth, exact_returns
 from nfdrl.files import from_json, replace_file, to_json
 from nfdrl.laws.base import Method
-from nfdrl.laws.dirac import DQN
 from nfdrl.laws.fitting import Fit, Track
-from nfdrl.laws.flow import FlowMethod
-from nfdrl.laws.fraction import FQF
-from nfdrl.laws.implicit import IQN
-from nfdrl.laws.quantile import QRDQN
-from nfdrl.losses.cramer import Comparison
-from nfdrl.networks import Network, table
-from nfdrl.training.policy_laws import PolicyLearning, embedded_table, learn_policy_laws
-from nfdrl.training.ranges import within
-
-Build = Callable[[Method, int, int], Network]
+from nfdrl.networks import Network
+from nfdrl.training.policy_laws import PolicyLearning, learn_policy_laws
 
 DISTANCES = ("cramer", "w1", "mean_error", "cvar_error")
-RANGE_SETTINGS = frozenset({"v_min", "v_max", "initial_bound"})
 REACH = 4.0  # standard deviations of a Gaussian that a support has to hold
 FIT_PAIRS = 64  # a limit is the mean over at most so many pairs, evenly picked
-
-# Adam's first rate, which falls linearly to 0: for each the best of a small grid, 128 transitions an update.
-# FrozenLake: C51, QR-DQN, ER-DQN and DQN (by its mean) of 5e-3, 2e-2, 5e-2 after 2,500 to 4,000 updates; FQF of 3e-4,
-# 1e-3, 3e-3 after 500; UMDQN of 1e-3, 3e-3 after 200; NFDRL-E of 1e-2, 2e-2, 5e-2 after 2,500. MDP3: IQN of 1e-3, 3e-3
-# after 1,000. NFDRL-S was not searched.
-LEARNING_RATES: dict[str, float] = {
-    "dqn": 2e-2,
-    "c51": 5e-3,
-    "qr-dqn": 5e-2,
-    "iqn": 3e-3,
-    "fqf": 3e-3,
-    "er-dqn": 5e-3,
-    "umdqn": 1e-3,
-    "nfdrl-s": 2e-2,
-    "nfdrl-e": 1e-2,
-}
-# Methods whose head multiplies features, for which one-hot rows are too poor; all others are plain tables.
-EMBEDDED = ("iqn", "fqf")
 
 
 @dataclass(frozen=True)
@@ -82,32 +53,26 @@ class Contender:
     """A method under the name it was asked for; settings that were `given` are left alone."""
 
     label: str
-    name: str
     method: Method
     given: frozenset[str] = frozenset()
-
-    @property
-    def learning_rate(self) -> float:
-        """The rate of its family."""
-        return LEARNING_RATES[self.name]
-
-    @property
-    def build(self) -> Build:
-        """The network that its family learns with."""
-        return embedded_table if self.name in EMBEDDED else table
 
     def for_returns(self, low: float, high: float) -> Contender:
         """The same, ready for returns in [low, high]: a support or an initial bound that holds them, no Huber part.
 
         The published κ = 1 suits returns much larger than 1. On smaller ones it turns quantiles into expectiles.
         """
-        method: Any = self.method if RANGE_SETTINGS & self.given else within(self.method, low, high)
-        if "huber_threshold" not in self.given:
-            if isinstance(method, DQN):
-                method = replace(method, huber_threshold=None)
-            elif isinstance(method, (QRDQN, IQN, FQF)):
-                method = replace(method, huber_threshold=0.0)
+        method = self.method
+        if not _differing(method.within(-1, 1), method.within(-2, 2)) & self.given:
+            method = method.within(low, high)
+        if not _differing(method, method.without_huber()) & self.given:
+            method = method.without_huber()
         return replace(self, method=method)
+
+
+def _differing(one: Method, other: Method) -> set[str]:
+    """The settings in which two methods of one kind differ."""
+    settings: Any = one
+    return {field.name for field in fields(settings) if getattr(one, field.name) != getattr(other, field.name)}
 
 
 @dataclass(frozen=True)
@@ -141,11 +106,11 @@ class Problem:
 
 def run_cell(problem: Problem, contender: Contender, seed: int, budget: Budget, track: Track) -> dict[str, Any]:
     """Learn with one method and one seed; distances of every pair, sizes and the time of an update."""
-    settings = PolicyLearning(budget.updates, budget.batch_size, contender.learning_rate)
+    settings = PolicyLearning(budget.updates, budget.batch_size, contender.method.tabular_rate)
     clock = _Clock(lambda steps: track(steps, f"{problem.label}: {contender.label}, seed {seed}"))
     learned = learn_policy_laws(
         problem.mdp, problem.policy, contender.method, settings,
-        discount=problem.discount, seed=seed, network=contender.build, track=clock,
+        discount=problem.discount, seed=seed, track=clock,
     )  # fmt: skip
     measured = batch_distances(learned.laws(problem.truth.pairs), problem.truth.laws)
     return {
@@ -225,7 +190,7 @@ def stored_cell(
         "seed": seed,
         "updates": budget.updates,
         "batch_size": budget.batch_size,
-        "learning_rate": contender.learning_rate,
+        "learning_rate": contender.method.tabular_rate,
     }
     name = f"{problem.label}-{contender.label}-seed{seed}"
     return store.get(name, settings, lambda: run_cell(problem, contender, seed, budget, track))
@@ -235,18 +200,16 @@ def stored_limits(
     store: Store, problem: Problem, contender: Contender, budget: Budget, track: Track
 ) -> dict[int, float]:
     """The family's limit for pairs by their index, unless the store has it; flows of one shape share theirs."""
-    method, name = contender.method, contender.label
-    if isinstance(method, FlowMethod):
-        method = replace(method, comparison=Comparison("exact"), samples=FIT_LEVELS, points="midpoint", terminal_std=0)
-        name = f"flow-{method.components}x{method.n_flows}"
+    method, represented = contender.method, contender.method.representation()
     chosen, fit = limit_pairs(problem), Fit(budget.fit_updates, budget.fit_restarts)
 
     def compute() -> dict[str, Any]:
-        limits = family_limits(method, [problem.truth.laws[k] for k in chosen], fit, track)
-        return {"limits": None if limits is None else limits.tolist()}
+        truths = [problem.truth.laws[k] for k in chosen]
+        law = method.best_law(truths, fit, track)
+        return {"limits": None if law is None else batch_distances(law, truths)["cramer"].tolist()}
 
-    settings = {"env": problem.label, "discount": problem.discount, "method": repr(method), "fit": asdict(fit)}
-    limits = store.get(f"{problem.label}-limit-{name}", settings, compute)["limits"]
+    settings = {"env": problem.label, "discount": problem.discount, "method": represented, "fit": asdict(fit)}
+    limits = store.get(f"{problem.label}-limit-{represented}", settings, compute)["limits"]
     return {} if limits is None else dict(zip(chosen.tolist(), limits, strict=True))
 
 
@@ -281,7 +244,7 @@ class Entry:
             "discount": self.problem.discount,
             "updates": self.budget.updates,
             "batch_size": self.budget.batch_size,
-            "learning_rate": self.contender.learning_rate,
+            "learning_rate": self.contender.method.tabular_rate,
             "truth": self.problem.truth.kind,
             "settings": repr(self.contender.method),
         }

@@ -21,12 +21,12 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from nfdrl.bellman import Valuation
-from nfdrl.checkpoint import method_name
+from nfdrl.colours import GREY, INK, LIGHT
 from nfdrl.envs.make import Source
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import Law, Method
 from nfdrl.risk import Risk
-from nfdrl.style import GREY, INK, LIGHT, STYLE, color_of, label_of
+from nfdrl.style import STYLE, color_of, label_of
 from nfdrl.threads import threads
 
 Array = NDArray[Any]
@@ -138,7 +138,7 @@ def record(
     with threads(1):
         moments, end = play(agent, env, seed, max_steps, dpi)
         followed = learned_returns(moments, env, discount) if end == "terminated" and discount is not None else None
-        color = color_of(method_name(agent.method))
+        color = color_of(agent.method)
         scene = Scene(moments, _titles(agent, env, followed), _action_names(env), color, dpi, followed)
         write_video(scene, path, float(env.metadata.get("render_fps") or 30) if fps is None else fps)
     return Recording(len(moments), sum(moment.reward for moment in moments), end)
@@ -385,7 +385,7 @@ def _titles(agent: Player, env: Env, followed: NDArray[np.float64] | None) -> tu
     name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     value = str(agent.risk) if isinstance(agent.risk, Risk) else "value"
     marks = f"● {value}" + ("" if followed is None else "     ┆ the return that followed")
-    return f"{label_of(method_name(agent.method))} · {name}", marks
+    return f"{label_of(agent.method)} · {name}", marks
 
 
 def _action_names(env: Env) -> tuple[str, ...]:

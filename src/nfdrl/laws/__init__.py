@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
 
-from nfdrl.errors import unknown_name
+from nfdrl.errors import NfdrlError, unknown_name
 from nfdrl.laws.base import Law, Method
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
@@ -15,31 +17,72 @@ from nfdrl.laws.implicit import IQN
 from nfdrl.laws.monotone import UMDQN
 from nfdrl.laws.quantile import QRDQN
 from nfdrl.losses.cramer import Comparison
-from nfdrl.settings import changed, split_word
+from nfdrl.settings import changed, from_plain, split_word, to_plain
 
 METHODS: dict[str, Method] = {
-    "dqn": DQN(),
-    "c51": C51(),
-    "qr-dqn": QRDQN(),
-    "iqn": IQN(),
-    "fqf": FQF(),
-    "er-dqn": ERDQN(),
-    "umdqn": UMDQN(),
-    "nfdrl-s": FlowMethod(Comparison(distance="surrogate")),
-    "nfdrl-e": FlowMethod(Comparison(distance="exact")),
+    method.name: method
+    for method in (
+        DQN(),
+        C51(),
+        QRDQN(),
+        IQN(),
+        FQF(),
+        ERDQN(),
+        UMDQN(),
+        FlowMethod(Comparison(distance="surrogate")),
+        FlowMethod(Comparison(distance="exact")),
+    )
 }
 
-__all__ = ["METHODS", "Law", "Method", "find_method"]
+__all__ = ["METHODS", "Law", "Method", "find_method", "method_config", "method_from"]
 
 
 def find_method(word: str, adapt: Callable[[Method], Method] | None = None) -> Method:
     """The method that a word names, `adapt`ed where that is asked, and then with the settings in the word's brackets.
 
+    `package.module:NAME` is a method of someone's own, which is imported.
+
     >>> find_method("c51[atoms=13,v_min=0]")
     C51(atoms=13, v_min=0.0, v_max=10.0)
     """
     name, texts = split_word(word)
-    if name not in METHODS:
+    method = _imported(name) if ":" in name else METHODS.get(name)
+    if method is None:
         raise unknown_name("method", name, METHODS)
-    method = METHODS[name]
     return changed(method if adapt is None else adapt(method), texts, name)
+
+
+def _imported(name: str) -> Method:
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise NfdrlError(f"method {name!r} cannot be imported: {error}") from None
+    if not isinstance(found, Method):
+        raise NfdrlError(f"{name!r} must be an instance of nfdrl.laws.Method, got {type(found).__name__}")
+    return found
+
+
+def method_config(method: Method) -> dict[str, Any]:
+    """A method as JSON: its name, its class and its settings."""
+    return {"name": method.name, "class": _class(method), "settings": to_plain(method)}
+
+
+def method_from(config: Mapping[str, Any], given: Method | None = None) -> Method:
+    """The method that `method_config` wrote. Nothing is imported: one that is not in METHODS has to be `given`."""
+    name, saved = str(config["name"]), config.get("class")
+    known = METHODS.get(name) if saved is None else next((m for m in METHODS.values() if _class(m) == saved), None)
+    found = known or given
+    if found is None:
+        raise NfdrlError(
+            f"the saved method {name!r} ({saved}) is not part of nfdrl: "
+            "pass it as `method`, or on a command line as --method package.module:NAME"
+        )
+    wanted = _class(found) if saved is None else saved
+    if given is not None and _class(given) != wanted:
+        raise NfdrlError(f"the saved method {name!r} is of {wanted}, the one given is of {_class(given)}")
+    return from_plain(type(found), config["settings"], name)
+
+
+def _class(method: Method) -> str:
+    return f"{type(method).__module__}:{type(method).__qualname__}"

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from nfdrl.colours import BLACK
 from nfdrl.errors import NfdrlError, check_open_unit
 from nfdrl.laws.direct import Direct
+
+if TYPE_CHECKING:
+    from nfdrl.laws.fitting import Fit, Track
+    from nfdrl.laws.mixture import MixtureLaw
 
 QUADRATURE_POINTS = 2048
 
@@ -154,7 +159,40 @@ class LinearHead(Head):
 
 
 class Method(ABC):
-    """An algorithm: a frozen dataclass of hyper-parameters that can build a head and compare two laws."""
+    """An algorithm: a frozen dataclass of hyper-parameters that can build a head and compare two laws.
+
+    Whatever else is known of it has a default: how it is called and drawn, and how it is compared with exact laws.
+    """
+
+    @property
+    def name(self) -> str:
+        """What commands and files call it."""
+        return type(self).__name__.lower()
+
+    @property
+    def label(self) -> str:
+        """What a legend calls it."""
+        return self.name
+
+    @property
+    def colour(self) -> str:
+        """The same in every figure."""
+        return BLACK
+
+    @property
+    def line(self) -> Literal["-", "--"]:
+        """Solid, or dashed to be told apart from another method of the same colour."""
+        return "-"
+
+    @property
+    def tabular_rate(self) -> float:
+        """Adam's first rate where a table of laws is learned, 128 transitions per update; it falls linearly to 0."""
+        return 1e-2
+
+    @property
+    def embeds_states(self) -> bool:
+        """Whether its head multiplies features, for which a table's one-hot rows are too poor."""
+        return False
 
     @abstractmethod
     def head(self, features: int, actions: int) -> Head:
@@ -166,6 +204,22 @@ class Method(ABC):
 
     def direct(self, generator: torch.Generator | None) -> Direct | None:  # noqa: ARG002
         """The method on raw outputs in NumPy, where it has such a form."""
+        return None
+
+    def within(self, low: float, high: float) -> Method:  # noqa: ARG002
+        """The method for returns in [low, high], where it has settings for that."""
+        return self
+
+    def without_huber(self) -> Method:
+        """The method without a quadratic part around zero error, where its loss has one."""
+        return self
+
+    def representation(self) -> str:
+        """What its laws can hold: equal for methods that have the same best law."""
+        return repr(self)
+
+    def best_law(self, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law | None:  # noqa: ARG002
+        """The law it would have if it knew the truths; batch shape (P,). None where nothing limits it."""
         return None
 
     def parameter_groups(self, head: Head) -> list[dict[str, Any]]:  # noqa: ARG002

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from nfdrl.colours import ORANGE
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.direct import Array, Direct
+from nfdrl.laws.fitting import LEVELS, quantiles_of
 from nfdrl.losses.categorical import categorical_kl, project
 from nfdrl.numerics.atoms import (
     atomic_mean,
@@ -21,6 +24,10 @@ from nfdrl.numerics.atoms import (
     equal_masses,
     midpoints,
 )
+
+if TYPE_CHECKING:
+    from nfdrl.laws.fitting import Fit, Track
+    from nfdrl.laws.mixture import MixtureLaw
 
 
 @final
@@ -129,6 +136,9 @@ class C51(Method):
     """Categorical distributional Q-learning (Bellemare et al. 2017, Algorithm 1)."""
 
     name: ClassVar[str] = "c51"
+    label: ClassVar[str] = "C51"
+    colour: ClassVar[str] = ORANGE
+    tabular_rate: ClassVar[float] = 5e-3  # best of 5e-3, 2e-2, 5e-2 on FrozenLake after 2,500 to 4,000 updates
 
     atoms: int = 51  # Bellemare et al. 2017, Section 5.1
     v_min: float = -10.0  # Bellemare et al. 2017, Section 5
@@ -160,3 +170,14 @@ class C51(Method):
             atoms = target.quantile(midpoints(self.atoms, predicted.reference))
             masses = equal_masses(atoms)
         return categorical_kl(predicted.log_masses, project(masses, atoms, predicted.atoms))
+
+    def within(self, low: float, high: float) -> C51:
+        """The same number of atoms on [low, high]."""
+        return replace(self, v_min=low, v_max=high)
+
+    def best_law(self, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law:  # noqa: ARG002
+        """The projection: the nearest law on the support in Cramér distance (Rowland et al. 2018, Section 3.2)."""
+        values = quantiles_of(truths, LEVELS)
+        support = torch.linspace(self.v_min, self.v_max, self.atoms, dtype=values.dtype)
+        masses = project(equal_masses(values), values, support)
+        return CategoricalLaw(masses.clamp_min(torch.finfo(masses.dtype).tiny).log(), support)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 import torch
@@ -12,6 +13,10 @@ from torch import Tensor, nn
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.direct import Array, Direct
 from nfdrl.numerics.atoms import bellman_coefficients, common_shape
+
+if TYPE_CHECKING:
+    from nfdrl.laws.fitting import Fit, Track
+    from nfdrl.laws.mixture import MixtureLaw
 
 
 @final
@@ -100,6 +105,8 @@ class DQN(Method):
     """Q-learning on the mean (Mnih et al. 2015, Algorithm 1)."""
 
     name: ClassVar[str] = "dqn"
+    label: ClassVar[str] = "DQN"
+    tabular_rate: ClassVar[float] = 2e-2  # by its mean, best of 5e-3, 2e-2, 5e-2 on FrozenLake, 2,500 to 4,000 updates
 
     huber_threshold: float | None = 1.0  # Mnih et al. 2015, Methods: error clipped to [−1, 1]; None is the plain square
 
@@ -117,3 +124,11 @@ class DQN(Method):
         if self.huber_threshold is None:
             return 0.5 * nn.functional.mse_loss(*means, reduction="none")
         return nn.functional.huber_loss(*means, reduction="none", delta=self.huber_threshold)
+
+    def without_huber(self) -> DQN:
+        """The plain square."""
+        return replace(self, huber_threshold=None)
+
+    def best_law(self, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law:  # noqa: ARG002
+        """The means."""
+        return DiracLaw(torch.stack([truth.mean() for truth in truths]))

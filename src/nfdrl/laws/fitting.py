@@ -1,20 +1,24 @@
-"""The law nearest to given returns, where its family has no formula for it: raw outputs fitted to them by descent."""
+"""The best laws that a family can hold: made from quantiles of exact laws, and fitted where there is no formula."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from nfdrl.laws.base import LinearHead, Method
+from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.laws.pushforward import PushforwardLaw
 from nfdrl.losses.cramer import cramer_exact
+from nfdrl.numerics.atoms import midpoints
 from nfdrl.numerics.base_points import base_points
 
 Track = Callable[[Iterable[int], str], Iterable[int]]
 
+LEVELS = 4096  # quantiles that stand for an exact law where its family's best law is computed from them
+FIT_LEVELS = 512  # quantiles of the exact law that a flow is fitted to
 RATE, REFINING_RATE = 0.1, 0.01
 KEPT = 2  # starts that are followed to the end, the best after an eighth of the updates
 LEAST_LOSS = 1e-20
@@ -27,6 +31,11 @@ class Fit:
     updates: int = 2_000
     restarts: int = 1
     refining: int = 6
+
+
+def quantiles_of(truths: Sequence[MixtureLaw], count: int) -> Tensor:
+    """Midpoint quantiles of each truth, in float64; shape (P, count)."""
+    return torch.stack([truth.quantile(midpoints(count, truth.means)).double() for truth in truths])
 
 
 def fit_returns(method: Method, targets: Tensor, fit: Fit, track: Track = lambda steps, _: steps) -> PushforwardLaw:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from nfdrl.colours import BLUE, GREEN, VERMILLION
 from nfdrl.errors import NfdrlError, check_finite, check_positive
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.direct import Direct
+from nfdrl.laws.fitting import FIT_LEVELS, fit_returns, quantiles_of
 from nfdrl.laws.flow_raw import MIN_SCALE, Span, raw_loss, raw_returns, read_raw, zero_point
 from nfdrl.laws.pushforward import ChainLaw, PushforwardLaw
 from nfdrl.losses.cramer import Comparison, compare
@@ -23,6 +26,19 @@ from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.flows import Flow, MixtureCDF
 from nfdrl.numerics.mixture import mixture_erf
 from nfdrl.numerics.normal import bivariate_normal_cdf, normal_cdf, normal_quantile
+
+if TYPE_CHECKING:
+    from nfdrl.laws.fitting import Fit, Track
+    from nfdrl.laws.mixture import MixtureLaw
+
+
+# By the comparison's kind: name, label, colour, and the tabular rate: NFDRL-E's is the best of 1e-2, 2e-2, 5e-2 on
+# FrozenLake after 2,500 updates; the others' was not searched.
+KNOWN: dict[str, tuple[str, str, str, float]] = {
+    "surrogate": ("nfdrl-s", "NFDRL-S (surrogate)", BLUE, 2e-2),
+    "exact": ("nfdrl-e", "NFDRL-E (exact)", VERMILLION, 1e-2),
+    "l2": ("l2", "L²", GREEN, 2e-2),
+}
 
 
 @final
@@ -325,3 +341,39 @@ class FlowMethod(Method):
         on_grid = self.comparison.support == "shared"
         size = self.comparison.points(self.samples) if on_grid else self.samples
         return float(size if self.comparison.rooted else size**2)
+
+    @property
+    def _known(self) -> tuple[str, str, str, float]:
+        return KNOWN[self.comparison.distance]
+
+    @property
+    def name(self) -> str:
+        """NFDRL-S or NFDRL-E, by what it compares with."""
+        return self._known[0]
+
+    @property
+    def label(self) -> str:
+        """What a legend calls it."""
+        return self._known[1]
+
+    @property
+    def colour(self) -> str:
+        """The same in every figure."""
+        return self._known[2]
+
+    @property
+    def tabular_rate(self) -> float:
+        """Adam's first rate where a table of laws is learned."""
+        return self._known[3]
+
+    def within(self, low: float, high: float) -> FlowMethod:
+        """The method whose laws begin on ± the larger of both."""
+        return replace(self, initial_bound=max(abs(low), abs(high)))
+
+    def representation(self) -> str:
+        """The flow's shape and range."""
+        return f"flow {self.components}x{self.n_flows} {self.initial_bound} {self.held}"
+
+    def best_law(self, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law:
+        """The fit to the truths' quantiles."""
+        return fit_returns(self, quantiles_of(truths, FIT_LEVELS).to(torch.get_default_dtype()), fit, track)

@@ -9,6 +9,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from nfdrl.colours import SKY
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import Head, Law, Method
 from nfdrl.losses.pinball import quantile_huber
@@ -154,6 +155,10 @@ class IQN(Method):
     """Implicit quantile Q-learning (Dabney et al. 2018b, Algorithm 1)."""
 
     name: ClassVar[str] = "iqn"
+    label: ClassVar[str] = "IQN"
+    colour: ClassVar[str] = SKY
+    tabular_rate: ClassVar[float] = 3e-3  # best of 1e-3, 3e-3 on MDP3 after 1,000 updates
+    embeds_states: ClassVar[bool] = True
 
     samples: int = 64  # N of Dabney et al. 2018b, Section 4: 64
     target_samples: int = 64  # N′ of Dabney et al. 2018b, Section 4: 64
@@ -175,3 +180,7 @@ class IQN(Method):
         tau = uniform.clamp(eps, 1 - eps)
         targets = target.sample(self.target_samples, generator)
         return quantile_huber(predicted._quantile(tau), tau, targets, self.huber_threshold)
+
+    def without_huber(self) -> IQN:
+        """The pinball loss."""
+        return replace(self, huber_threshold=0.0)

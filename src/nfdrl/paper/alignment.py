@@ -8,6 +8,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from nfdrl.colours import BLUE, ORANGE
 from nfdrl.evaluation.distances import cramer
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.losses.cramer import Comparison, compare, cramer_surrogate, joint_range
@@ -15,7 +16,7 @@ from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.kde import Grid, smoothed_masses
 from nfdrl.paper.base import Experiment, Result
 from nfdrl.progress import Progress
-from nfdrl.style import BLUE, ORANGE, Floats, figure, legend_below
+from nfdrl.style import Floats, figure, legend_below
 
 PREDICTED, TARGET = (0.0, 1.0), (1.5, 0.7)  # mean and deviation of the two Gaussians
 BANDWIDTH = 0.2

@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
+from nfdrl.colours import BLUE, INK
 from nfdrl.envs.finite import FiniteMDP
 from nfdrl.envs.toy import TOY_MDPS
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.paper.base import Experiment, Result
 from nfdrl.progress import Progress
-from nfdrl.style import BLUE, INK
 
 FEATURES, ACTIONS, COMPONENTS = 256, 6, 4  # paper, table of hyper-parameters; six actions as in Pong
 INPUT, STEP, VALUE = "#d5efe6", "#fbe6c2", "#d6eaf8"

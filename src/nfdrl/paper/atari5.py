@@ -14,11 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from nfdrl.colours import GREY, INK, LIGHT, SKY, VERMILLION
 from nfdrl.evaluation.run_folders import Run, find_runs
 from nfdrl.paper.base import Experiment, NoRunsError, Result
 from nfdrl.progress import Progress
 from nfdrl.reports import Row
-from nfdrl.style import GREY, INK, LIGHT, SKY, VERMILLION, color_of, label_of
+from nfdrl.style import color_of, label_of
 
 # Aitchison et al. 2023: weights of a regression of the median over 57 games on log-scores of five of them.
 WEIGHTS = {

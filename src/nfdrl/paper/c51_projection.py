@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from nfdrl.colours import GREY
 from nfdrl.evaluation.distances import distances
 from nfdrl.laws.categorical import CategoricalLaw
 from nfdrl.laws.fitting import Fit, fit_returns
@@ -18,7 +19,7 @@ from nfdrl.laws.pushforward import PushforwardLaw
 from nfdrl.losses.categorical import project
 from nfdrl.paper.base import Experiment, Result
 from nfdrl.progress import Progress
-from nfdrl.style import COLORS, GREY, draw_law, figure, legend_below
+from nfdrl.style import color_of, draw_law, figure, legend_below
 
 RETURN = 1.5  # fig:projection
 LAST_ATOM = 5
@@ -69,10 +70,10 @@ def draw(result: Result) -> Figure:
     data = result.data
     _draw_masses(axes[0, 0], data)
     _draw_cdf(axes[0, 1], data)
-    axes[0, 2].plot(data["x"], data["std"], color=COLORS["c51"])
+    axes[0, 2].plot(data["x"], data["std"], color=color_of("c51"))
     values = list(data["flow_std"])
     axes[0, 2].plot(
-        [v - 1 for v in values], list(data["flow_std"].values()), "o", color=COLORS["nfdrl-e"], clip_on=False
+        [v - 1 for v in values], list(data["flow_std"].values()), "o", color=color_of("nfdrl-e"), clip_on=False
     )
     axes[0, 2].set(
         title="Spread that is not there", xlabel="position between atoms 1 and 2", ylabel="standard deviation"
@@ -83,7 +84,7 @@ def draw(result: Result) -> Figure:
 
 
 def _draw_masses(ax: Axes, data: dict[str, Any]) -> None:
-    ax.bar(data["support"].numpy(), data["masses"].numpy(), width=0.5, color=COLORS["c51"], label="C51, 6 atoms")
+    ax.bar(data["support"].numpy(), data["masses"].numpy(), width=0.5, color=color_of("c51"), label="C51, 6 atoms")
     ax.axvline(RETURN, color=GREY, linewidth=4, alpha=0.55, zorder=0, label=f"true return {RETURN}")
     ax.set(title="Masses after C51's projection", xlabel="return", ylabel="mass", ylim=(0, 1))
     ax.set_xticks(range(LAST_ATOM + 1))

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from nfdrl.colours import GREEN, GREY, INK, LIGHT, SKY
 from nfdrl.envs.finite import FiniteMDP
 from nfdrl.evaluation.distances import batch_distances
 from nfdrl.evaluation.truth import ReturnTruth, exact_returns
@@ -20,7 +21,7 @@ from nfdrl.laws.base import Law
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.paper.base import SAMPLES, Experiment, Result
 from nfdrl.progress import Progress
-from nfdrl.style import GREEN, GREY, INK, LIGHT, SKY, color_of
+from nfdrl.style import color_of
 from nfdrl.training.policy_laws import PolicyLearning, learn_policy_laws
 
 DISCOUNT = 0.95

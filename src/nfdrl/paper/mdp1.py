@@ -36,7 +36,7 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
             learned.append(
                 learn_pair(
                     mdp, pair, FlowMethod(comparison, terminal_std=spread, samples=SAMPLES), settings,
-                    method_name=name, label=f"{name} h={bandwidth} σ={spread}", seed=seed, progress=progress,
+                    label=f"{name} h={bandwidth} σ={spread}", seed=seed, progress=progress,
                     bandwidth=bandwidth, terminal_std=spread,
                 )
             )  # fmt: skip

@@ -11,7 +11,7 @@ from nfdrl.losses.cramer import Comparison
 from nfdrl.paper.base import SAMPLES, Experiment, Result
 from nfdrl.paper.toy import Learned, learn_pair, valley
 from nfdrl.progress import Progress
-from nfdrl.style import color_of, draw_law, draw_truth, figure, legend_below
+from nfdrl.style import draw_law, draw_truth, figure, legend_below
 from nfdrl.training.policy_laws import PolicyLearning
 
 SETTINGS = PolicyLearning(updates=8_000, batch_size=64, learning_rate=2e-2)
@@ -43,10 +43,10 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
     """Learn the law of (s1, a1) with every loss from the same stream of sampled transitions."""
     settings = SMOKE if smoke else SETTINGS
     learned = []
-    for label, method_name, comparison, probability in CASES:
+    for label, _, comparison, probability in CASES:
         one = learn_pair(
             mdp2(p=probability), (0, 0), FlowMethod(comparison, samples=SAMPLES), settings,
-            method_name=method_name, label=label, seed=seed, progress=progress,
+            label=label, seed=seed, progress=progress,
             loss_form=label, rooted=comparison.rooted, probability=probability,
         )  # fmt: skip
         one.row.update(mean=one.law.mean(), valley=valley(one.law, 0.3, 0.8))
@@ -85,7 +85,7 @@ def _bars(ax: Axes, learned: list[Learned]) -> None:
     values = [one.row["cramer"] for one in learned]
     shades = [0.45 if one.row["rooted"] else 1.0 for one in learned]
     for height, (one, value, shade) in enumerate(zip(learned, values, shades, strict=True)):
-        ax.barh(height, value, color=color_of(one.method), alpha=shade)
+        ax.barh(height, value, color=one.method.colour, alpha=shade)
     ax.set(yticks=range(len(values)), yticklabels=[one.label for one in learned], xscale="log")
     ax.set(xlabel="Cramér distance to truth", title="every form of the loss")
     ax.tick_params(axis="y", labelsize=8)

@@ -20,13 +20,12 @@ from nfdrl.laws.implicit import IQN, ImplicitLaw
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.laws.quantile import QuantileLaw
 from nfdrl.losses.cramer import Comparison
-from nfdrl.networks import table
 from nfdrl.numerics.atoms import midpoints
 from nfdrl.paper.base import SAMPLES, Experiment, Result
 from nfdrl.progress import Progress
 from nfdrl.reports import Row
 from nfdrl.style import View, color_of, draw_law, draw_truth, figure, label_of, legend_below
-from nfdrl.training.policy_laws import PolicyLearning, embedded_table, learn_policy_laws
+from nfdrl.training.policy_laws import PolicyLearning, learn_policy_laws
 
 Floats = NDArray[np.float64]
 
@@ -76,8 +75,7 @@ def learn(name: str, seed: int, smoke: bool, progress: Progress) -> list[Learned
     def track(steps: Iterable[int]) -> Iterable[int]:
         return progress.track(steps, f"{name} on MDP3")
 
-    build = embedded_table if name == "iqn" else table
-    found = learn_policy_laws(mdp, policy, method, settings, seed=seed, network=build, track=track)
+    found = learn_policy_laws(mdp, policy, method, settings, seed=seed, track=track)
     learned = []
     for state, label in ((FINAL, "s3"), (FIRST, "s1")):
         law, exact = alone(found.laws([[state, 0]])), truth[state, 0]

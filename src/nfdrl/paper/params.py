@@ -8,12 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import nn
 
+from nfdrl.colours import BLUE, GREY, INK, ORANGE, SKY
 from nfdrl.laws.base import Method
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.paper.base import Experiment, Result
 from nfdrl.progress import Progress
-from nfdrl.style import BLUE, GREY, INK, ORANGE, SKY, figure
+from nfdrl.style import figure
 
 # Minimal action sets of the Atari-5 games and Pong in the Arcade Learning Environment.
 ACTIONS = {"Pong": 6, "NameThisGame": 6, "Q*bert": 6, "Phoenix": 8, "BattleZone": 18, "DoubleDunk": 18}

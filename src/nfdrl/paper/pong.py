@@ -11,12 +11,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from nfdrl.colours import GREY, LIGHT
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.run_folders import Run, find_runs
 from nfdrl.paper.base import Experiment, NoRunsError, Result
 from nfdrl.progress import Progress
 from nfdrl.reports import Row
-from nfdrl.style import GREY, LIGHT, color_of, figure, label_of, legend_below, line_of
+from nfdrl.style import color_of, figure, label_of, legend_below, line_of
 
 PONG = "ALE/Pong-v5"
 RUNS = Path("results/pong")

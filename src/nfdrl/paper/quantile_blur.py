@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from nfdrl.colours import BLUE, GREEN, GREY, VERMILLION
 from nfdrl.evaluation.distances import distances, wasserstein1
 from nfdrl.laws.base import Law
 from nfdrl.laws.fitting import Fit, fit_returns
@@ -25,7 +26,7 @@ from nfdrl.losses.pinball import quantile_huber
 from nfdrl.numerics.atoms import midpoints
 from nfdrl.paper.base import Experiment, Result
 from nfdrl.progress import Progress
-from nfdrl.style import BLUE, GREEN, GREY, VERMILLION, draw_law, figure, legend_below
+from nfdrl.style import draw_law, figure, legend_below
 
 QUANTILES = 10  # the paper's text: 5th, 15th, … 95th percentiles
 PEAK_STD = 0.03

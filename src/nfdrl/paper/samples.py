@@ -5,6 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from nfdrl.colours import BLUE, ORANGE
 from nfdrl.envs.toy import mdp2
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.laws.pushforward import PushforwardLaw
@@ -14,7 +15,7 @@ from nfdrl.numerics.normal import normal_cdf
 from nfdrl.paper.base import Experiment, Result
 from nfdrl.paper.toy import Learned, learn_pair
 from nfdrl.progress import Progress
-from nfdrl.style import BLUE, ORANGE, figure, legend_below
+from nfdrl.style import figure, legend_below
 from nfdrl.training.policy_laws import PolicyLearning
 
 MEASURED = 500  # paper, table of hyper-parameters: n_samples
@@ -34,7 +35,7 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
             method = FlowMethod(Comparison(grid_size=512), samples=size, points=rule)
             learned = learn_pair(
                 mdp2(), (0, 0), method, SMOKE if smoke else SETTINGS,
-                method_name="nfdrl-s", label=f"{size} {rule} samples", seed=seed, progress=progress,
+                label=f"{size} {rule} samples", seed=seed, progress=progress,
                 points=rule, samples=size,
             )  # fmt: skip
             rows.append(learned.row | {"loss": yardstick(learned)})

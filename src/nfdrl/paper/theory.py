@@ -9,11 +9,12 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from nfdrl.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION
 from nfdrl.paper import claims
 from nfdrl.paper.base import Experiment, Result
 from nfdrl.progress import Progress
 from nfdrl.reports import Row
-from nfdrl.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, figure
+from nfdrl.style import figure
 
 Measure = Callable[[], tuple[list[Row], dict[str, Any]]]
 

@@ -23,7 +23,7 @@ class Learned:
     """One learned law with the true one behind it, and what was measured."""
 
     label: str
-    method: str
+    method: Method
     law: Law
     truth: MixtureLaw
     row: Row
@@ -35,7 +35,6 @@ def learn_pair(
     method: Method,
     settings: PolicyLearning,
     *,
-    method_name: str,
     label: str,
     seed: int,
     progress: Progress,
@@ -50,7 +49,7 @@ def learn_pair(
     law = learned.laws([pair]).select(0)
     names = (mdp.state_names or (), mdp.action_names or ())
     row: Row = {
-        "method": method_name,
+        "method": method.name,
         "state": names[0][pair[0]],
         "action": names[1][pair[1]],
         **distances(law, truth),
@@ -59,7 +58,7 @@ def learn_pair(
         "updates": settings.updates,
         **columns,
     }
-    return Learned(label, method_name, law, truth, row)
+    return Learned(label, method, law, truth, row)
 
 
 def valley(law: Law, low: float, high: float, points: int = 2000) -> float | None:

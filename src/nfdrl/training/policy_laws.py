@@ -63,19 +63,19 @@ def learn_policy_laws(
     *,
     discount: float | None = None,
     seed: int = 0,
-    network: Callable[[Method, int, int], Network] = table,
+    network: Callable[[Method, int, int], Network] | None = None,
     track: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> LearnedLaws:
     """Laws learned by TD: each row of a batch is one live pair and one sampled outcome of it.
 
     The next action is drawn from the policy, so nothing but transitions is ever seen. `network` makes what learns from
-    the method and the numbers of states and actions: a table, or an `embedded_table`.
+    the method and the numbers of states and actions; by default a `tabular_network`.
     """
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # modules draw their first weights from the global generator
-        online = network(method, mdp.n_states, mdp.n_actions)
+        online = (network or tabular_network)(method, mdp.n_states, mdp.n_actions)
     optimisation = Optimisation(settings.learning_rate, target_every=settings.target_every)
     learner = Learner(method, online, optimisation, generator=generator)
     batches = _sampled_batches(mdp, policy, settings.batch_size, mdp.resolve_discount(discount), rng)
@@ -86,11 +86,13 @@ def learn_policy_laws(
     return LearnedLaws(online, torch.tensor(losses))
 
 
-def embedded_table(method: Method, states: int, actions: int) -> Network:
-    """A learned row of `EMBEDDING` non-negative features for each state under the method's head.
+def tabular_network(method: Method, states: int, actions: int) -> Network:
+    """A table of raw outputs, or a learned row of `EMBEDDING` non-negative features per state under the method's head.
 
-    IQN and FQF multiply the features by an embedding of the level: a one-hot row leaves them a single number a level.
+    IQN and FQF multiply the features by an embedding of the level: a one-hot row leaves them a single number per level.
     """
+    if not method.embeds_states:
+        return table(method, states, actions)
     torso = nn.Sequential(OneHot(states), MLP(states, (EMBEDDING,)))
     return Network(torso, method.head(EMBEDDING, actions))
 

@@ -6,12 +6,8 @@ the right scale. All methods that ask get the same range, measured the same way,
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, cast
-
 import numpy as np
 
-from nfdrl.laws.base import Method
 from nfdrl.replay import Replay
 
 GROWTH = 2.0  # how much better than the warm-up a policy may become, in widths of what the warm-up returned
@@ -51,13 +47,3 @@ def discounted_returns(replay: Replay) -> np.ndarray[tuple[int], np.dtype[np.flo
         value = np.where(here, reward[rows, at] + np.where(ended[rows, at], 0, kept[rows, at] * value), 0)
         found.append(value[here])
     return np.concatenate(found) if found else np.zeros(0)
-
-
-def within(method: Method, low: float, high: float) -> Method:
-    """The method for returns in [low, high], where it has settings for that; otherwise the method as it is."""
-    settings: Any = method
-    if hasattr(method, "v_min") and hasattr(method, "v_max"):
-        return cast(Method, replace(settings, v_min=low, v_max=high))
-    if hasattr(method, "initial_bound"):
-        return cast(Method, replace(settings, initial_bound=max(abs(low), abs(high))))
-    return method
