@@ -102,7 +102,7 @@ def test_a_failed_run_leaves_the_folder_as_it_was(tmp_path):
     def fail(result):
         raise RuntimeError("no figure")
 
-    broken = Experiment("broken", "", "", lambda *_: Result([]), fail)
+    broken = Experiment("broken", "", lambda *_: Result([]), fail)
     (tmp_path / "metrics.json").write_text("old")
     with pytest.raises(RuntimeError):
         run_experiment(broken, 0, True, tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -15,8 +15,7 @@ from nfdrl.errors import NfdrlError, check_open_unit
 from nfdrl.laws.direct import Direct
 
 if TYPE_CHECKING:
-    from nfdrl.laws.fitting import Fit, Track
-    from nfdrl.laws.mixture import MixtureLaw
+    from nfdrl.laws.fitting import Fit, Track, Truths
 
 QUADRATURE_POINTS = 2048
 
@@ -218,7 +217,7 @@ class Method(ABC):
         """What its laws can hold: equal for methods that have the same best law."""
         return repr(self)
 
-    def best_law(self, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law | None:  # noqa: ARG002
+    def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law | None:  # noqa: ARG002
         """The law it would have if it knew the truths; batch shape (P,). None where nothing limits it."""
         return None
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from nfdrl.errors import NfdrlError
 from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.direct import Array, Direct
-from nfdrl.laws.fitting import LEVELS, quantiles_of
+from nfdrl.laws.fitting import LEVELS, Fit, Track, Truths, quantiles_of
 from nfdrl.losses.categorical import categorical_kl, project
 from nfdrl.numerics.atoms import (
     atomic_mean,
@@ -24,10 +23,6 @@ from nfdrl.numerics.atoms import (
     equal_masses,
     midpoints,
 )
-
-if TYPE_CHECKING:
-    from nfdrl.laws.fitting import Fit, Track
-    from nfdrl.laws.mixture import MixtureLaw
 
 
 @final
@@ -175,7 +170,7 @@ class C51(Method):
         """The same number of atoms on [low, high]."""
         return replace(self, v_min=low, v_max=high)
 
-    def best_law(self, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law:  # noqa: ARG002
+    def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:  # noqa: ARG002
         """The projection: the nearest law on the support in Cramér distance (Rowland et al. 2018, Section 3.2)."""
         values = quantiles_of(truths, LEVELS)
         support = torch.linspace(self.v_min, self.v_max, self.atoms, dtype=values.dtype)

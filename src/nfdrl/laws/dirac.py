@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 import torch
@@ -12,11 +11,8 @@ from torch import Tensor, nn
 
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.direct import Array, Direct
+from nfdrl.laws.fitting import Fit, Track, Truths
 from nfdrl.numerics.atoms import bellman_coefficients, common_shape
-
-if TYPE_CHECKING:
-    from nfdrl.laws.fitting import Fit, Track
-    from nfdrl.laws.mixture import MixtureLaw
 
 
 @final
@@ -129,6 +125,6 @@ class DQN(Method):
         """The plain square."""
         return replace(self, huber_threshold=None)
 
-    def best_law(self, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law:  # noqa: ARG002
+    def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:  # noqa: ARG002
         """The means."""
         return DiracLaw(torch.stack([truth.mean() for truth in truths]))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from nfdrl.colours import PURPLE
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
-from nfdrl.laws.fitting import LEVELS, quantiles_of
+from nfdrl.laws.fitting import LEVELS, Fit, Track, Truths, quantiles_of
 from nfdrl.losses.expectile import expectile_regression
 from nfdrl.numerics.atoms import (
     bootstrap_atoms,
@@ -21,11 +20,6 @@ from nfdrl.numerics.atoms import (
     midpoints,
 )
 from nfdrl.numerics.expectiles import impute_atoms
-
-if TYPE_CHECKING:
-    from nfdrl.laws.fitting import Fit, Track
-    from nfdrl.laws.mixture import MixtureLaw
-
 
 BISECTIONS = 60
 
@@ -120,7 +114,7 @@ class ERDQN(Method):
             masses = equal_masses(atoms)
         return expectile_regression(predicted.values, predicted.levels, masses, atoms)
 
-    def best_law(self, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law:  # noqa: ARG002
+    def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:  # noqa: ARG002
         """The true expectiles, imputed; e solves τ E(Z−e)₊ = (1−τ) E(e−Z)₊."""
         values = quantiles_of(truths, LEVELS)
         outer = self.outermost_level

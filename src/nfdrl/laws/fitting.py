@@ -15,6 +15,7 @@ from nfdrl.losses.cramer import cramer_exact
 from nfdrl.numerics.atoms import midpoints
 from nfdrl.numerics.base_points import base_points
 
+Truths = Sequence[MixtureLaw]
 Track = Callable[[Iterable[int], str], Iterable[int]]
 
 LEVELS = 4096  # quantiles that stand for an exact law where its family's best law is computed from them
@@ -33,7 +34,7 @@ class Fit:
     refining: int = 6
 
 
-def quantiles_of(truths: Sequence[MixtureLaw], count: int) -> Tensor:
+def quantiles_of(truths: Truths, count: int) -> Tensor:
     """Midpoint quantiles of each truth, in float64; shape (P, count)."""
     return torch.stack([truth.quantile(midpoints(count, truth.means)).double() for truth in truths])
 

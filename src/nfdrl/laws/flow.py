@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from nfdrl.colours import BLUE, GREEN, VERMILLION
 from nfdrl.errors import NfdrlError, check_finite, check_positive
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.direct import Direct
-from nfdrl.laws.fitting import FIT_LEVELS, fit_returns, quantiles_of
+from nfdrl.laws.fitting import FIT_LEVELS, Fit, Track, Truths, fit_returns, quantiles_of
 from nfdrl.laws.flow_raw import MIN_SCALE, Span, raw_loss, raw_returns, read_raw, zero_point
 from nfdrl.laws.pushforward import ChainLaw, PushforwardLaw
 from nfdrl.losses.cramer import Comparison, compare
@@ -26,11 +25,6 @@ from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.flows import Flow, MixtureCDF
 from nfdrl.numerics.mixture import mixture_erf
 from nfdrl.numerics.normal import bivariate_normal_cdf, normal_cdf, normal_quantile
-
-if TYPE_CHECKING:
-    from nfdrl.laws.fitting import Fit, Track
-    from nfdrl.laws.mixture import MixtureLaw
-
 
 # By the comparison's kind: name, label, colour, and the tabular rate: NFDRL-E's is the best of 1e-2, 2e-2, 5e-2 on
 # FrozenLake after 2,500 updates; the others' was not searched.
@@ -374,6 +368,6 @@ class FlowMethod(Method):
         """The flow's shape and range."""
         return f"flow {self.components}x{self.n_flows} {self.initial_bound} {self.held}"
 
-    def best_law(self, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law:
+    def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:
         """The fit to the truths' quantiles."""
         return fit_returns(self, quantiles_of(truths, FIT_LEVELS).to(torch.get_default_dtype()), fit, track)

@@ -9,9 +9,8 @@ step them with the optimiser named by "optimizer", built from the remaining keys
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from nfdrl.colours import SKY
 from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Head, Law, Method, select_rows
-from nfdrl.laws.fitting import quantiles_of
+from nfdrl.laws.fitting import Fit, Track, Truths, quantiles_of
 from nfdrl.laws.implicit import ImplicitLaw, QuantileNetwork
 from nfdrl.laws.quantile import QuantileLaw
 from nfdrl.losses.pinball import quantile_huber
@@ -28,10 +27,6 @@ from nfdrl.numerics.atoms import (
     bootstrap_atoms,
     midpoints,
 )
-
-if TYPE_CHECKING:
-    from nfdrl.laws.fitting import Fit, Track
-    from nfdrl.laws.mixture import MixtureLaw
 
 
 @final
@@ -190,6 +185,6 @@ class FQF(Method):
         """The pinball loss."""
         return replace(self, huber_threshold=0.0)
 
-    def best_law(self, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law:  # noqa: ARG002
+    def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:  # noqa: ARG002
         """Even fractions, at which training starts and which the published rate of 2.5e-9 does not leave."""
         return QuantileLaw(quantiles_of(truths, self.fractions))

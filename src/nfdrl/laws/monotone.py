@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +11,8 @@ from torch import Tensor, nn
 from nfdrl.colours import GREEN
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import DensityLaw, Head, Law, Method, select_rows
+from nfdrl.laws.fitting import Fit, Track, Truths
 from nfdrl.numerics.atoms import bellman_coefficients, common_shape, midpoints
-
-if TYPE_CHECKING:
-    from nfdrl.laws.fitting import Fit, Track
-    from nfdrl.laws.mixture import MixtureLaw
 
 # The integrand is about 1 in an untrained network, so over a width of 20 the sigmoid covers all of (0, 1).
 INTEGRATION_WIDTH = 20.0
@@ -216,7 +212,7 @@ class UMDQN(Method):
         """The same number of points on [low, high]."""
         return replace(self, v_min=low, v_max=high)
 
-    def best_law(self, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law:  # noqa: ARG002
+    def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:  # noqa: ARG002
         """Straight lines between grid points, each at the mean of the exact CDF over the cell around the point."""
         grid = torch.linspace(self.v_min, self.v_max, self.points, dtype=torch.float64)
         around = (grid[1] - grid[0]) * (midpoints(64, grid) - 0.5)

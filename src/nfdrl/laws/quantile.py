@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 import torch
@@ -15,17 +14,13 @@ from nfdrl.colours import PURPLE
 from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.direct import Array, Direct
-from nfdrl.laws.fitting import quantiles_of
+from nfdrl.laws.fitting import Fit, Track, Truths, quantiles_of
 from nfdrl.losses.pinball import quantile_huber
 from nfdrl.numerics.atoms import (
     bootstrap_atoms,
     equal_masses,
     midpoints,
 )
-
-if TYPE_CHECKING:
-    from nfdrl.laws.fitting import Fit, Track
-    from nfdrl.laws.mixture import MixtureLaw
 
 
 @final
@@ -140,6 +135,6 @@ class QRDQN(Method):
         """The pinball loss."""
         return replace(self, huber_threshold=0.0)
 
-    def best_law(self, truths: Sequence[MixtureLaw], fit: Fit, track: Track) -> Law:  # noqa: ARG002
+    def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:  # noqa: ARG002
         """Midpoint quantiles: the nearest N equal atoms, in W₁ (Dabney et al. 2018, Lemma 2) and in Cramér."""
         return QuantileLaw(quantiles_of(truths, self.quantiles))

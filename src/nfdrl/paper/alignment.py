@@ -108,10 +108,4 @@ def draw(result: Result) -> Figure:
     return made
 
 
-EXPERIMENT = Experiment(
-    name="alignment",
-    title="Two laws on different supports and on a shared one",
-    shows="point-by-point comparison needs one support; the exact distance needs none",
-    compute=compute,
-    draw=draw,
-)
+EXPERIMENT = Experiment("alignment", "Two laws on different supports and on a shared one", compute, draw)

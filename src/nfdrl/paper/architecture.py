@@ -193,10 +193,4 @@ def _outcome_label(mdp: FiniteMDP, k: int) -> str:
     return f"${name[0]}_{{{name[1:]}}}${chance}\n{paid}"
 
 
-EXPERIMENT = Experiment(
-    name="architecture",
-    title="The conditional flow and the toy MDPs",
-    shows="how a state becomes a return law, and what the toy experiments play",
-    compute=compute,
-    draw=draw,
-)
+EXPERIMENT = Experiment("architecture", "The conditional flow and the toy MDPs", compute, draw)

@@ -325,11 +325,4 @@ def _footnote(claims: list[Row]) -> str:
     )
 
 
-EXPERIMENT = Experiment(
-    name="atari5",
-    title="Atari-5",
-    shows="both tables recomputed, their contradictions, and references at the same number of frames",
-    compute=compute,
-    draw=draw,
-    reads_runs=True,
-)
+EXPERIMENT = Experiment("atari5", "Atari-5", compute, draw, reads_runs=True)

@@ -44,7 +44,6 @@ class Experiment:
 
     name: str
     title: str
-    shows: str
     compute: Callable[..., Result]
     draw: Callable[[Result], Figure]
     reads_runs: bool = False

@@ -98,10 +98,4 @@ def _draw_cdf(ax: Axes, data: dict[str, Any]) -> None:
     ax.set(title="Cumulative probability", xlabel="return", ylabel="P(return ≤ x)", xlim=(0.5, 2.5))
 
 
-EXPERIMENT = Experiment(
-    name="c51-projection",
-    title="A return between two atoms",
-    shows="C51 adds up to half an atom's gap of spread; a fitted flow a thin tail, wherever the return lies",
-    compute=compute,
-    draw=draw,
-)
+EXPERIMENT = Experiment("c51-projection", "A return between two atoms", compute, draw)

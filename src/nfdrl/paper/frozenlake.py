@@ -123,10 +123,4 @@ def _square(column: int, row: int, color: str) -> Rectangle:
     return Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, facecolor=color, edgecolor="white")
 
 
-EXPERIMENT = Experiment(
-    "frozenlake",
-    "The return law of every state-action pair of FrozenLake",
-    "multimodality, against exact laws (fig:frozen_lake)",
-    compute,
-    draw,
-)
+EXPERIMENT = Experiment("frozenlake", "The return law of every state-action pair of FrozenLake", compute, draw)

@@ -62,10 +62,4 @@ def draw(result: Result) -> Figure:
     return made
 
 
-EXPERIMENT = Experiment(
-    "mdp1",
-    "A deterministic return at three granularities",
-    "tunable granularity, and a bootstrapped law (fig:final, fig:MDP)",
-    compute,
-    draw,
-)
+EXPERIMENT = Experiment("mdp1", "A deterministic return at three granularities", compute, draw)

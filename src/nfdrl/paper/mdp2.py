@@ -92,10 +92,4 @@ def _bars(ax: Axes, learned: list[Learned]) -> None:
     ax.invert_yaxis()
 
 
-EXPERIMENT = Experiment(
-    "mdp2",
-    "Two returns with equal probability",
-    "bimodality, and why the loss is squared (fig:bimodal)",
-    compute,
-    draw,
-)
+EXPERIMENT = Experiment("mdp2", "Two returns with equal probability", compute, draw)

@@ -164,10 +164,4 @@ def _density(ax: Axes, one: Learned) -> None:
     ax.stairs(heights, edges, color=color_of(one.method), linewidth=1.2, label=label_of(one.method))
 
 
-EXPERIMENT = Experiment(
-    "mdp3",
-    "Two smooth modes at the end of a chain",
-    "smooth modes, where quantiles are noisy (fig:IQN_bimodal)",
-    compute,
-    draw,
-)
+EXPERIMENT = Experiment("mdp3", "Two smooth modes at the end of a chain", compute, draw)

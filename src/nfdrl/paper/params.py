@@ -132,10 +132,4 @@ def _draw_network(ax: Axes, curves: tuple[Curve, ...]) -> None:
     ax.set(title="Whole network on the same torso", ylabel="parameters (millions)")
 
 
-EXPERIMENT = Experiment(
-    name="params",
-    title="Parameters against resolution",
-    shows="C51's head grows with its atoms; a flow head of 4 components weighs as much as 13 atoms",
-    compute=compute,
-    draw=draw,
-)
+EXPERIMENT = Experiment("params", "Parameters against resolution", compute, draw)

@@ -142,11 +142,4 @@ def _count(value: float) -> str:
     return f"{value:g}"
 
 
-EXPERIMENT = Experiment(
-    name="pong",
-    title="Learning curves on Pong",
-    shows="the return of our own runs against steps and frames, beside the paper's 10M steps",
-    compute=compute,
-    draw=draw,
-    reads_runs=True,
-)
+EXPERIMENT = Experiment("pong", "Learning curves on Pong", compute, draw, reads_runs=True)

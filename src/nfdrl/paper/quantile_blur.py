@@ -177,10 +177,4 @@ def _draw_flows(ax: Axes, blur: Blur, pair: tuple[str, ...]) -> None:
     ax.set(ylabel="density", ylim=(0, 1.45 if "peaky" in pair else 0.5))
 
 
-EXPERIMENT = Experiment(
-    name="quantile-blur",
-    title="Densities that ten quantiles cannot tell apart",
-    shows="a flat density and a comb of peaks share their ten quantiles; more quantiles see all of it, a flow a part",
-    compute=compute,
-    draw=draw,
-)
+EXPERIMENT = Experiment("quantile-blur", "Densities that ten quantiles cannot tell apart", compute, draw)

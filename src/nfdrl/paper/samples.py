@@ -70,10 +70,4 @@ def draw(result: Result) -> Figure:
     return made
 
 
-EXPERIMENT = Experiment(
-    "samples",
-    "Loss and accuracy against the number of base samples",
-    "a plateau near 100 samples (fig:n_params, right)",
-    compute,
-    draw,
-)
+EXPERIMENT = Experiment("samples", "Loss and accuracy against the number of base samples", compute, draw)

@@ -119,10 +119,4 @@ def _draw_bound(ax: Axes, data: dict[str, Any]) -> None:
     ax.set(title="Cramér² is at most ½ N²D²", xlabel="Cramér² / N²D²", ylabel="share of random pairs")
 
 
-EXPERIMENT = Experiment(
-    name="theory",
-    title="The claims of the appendix as numbers",
-    shows="which of the metric, contraction, gradient and smoothing claims hold, and where",
-    compute=compute,
-    draw=draw,
-)
+EXPERIMENT = Experiment("theory", "The claims of the appendix as numbers", compute, draw)
