@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import signal
-import sys
 import threading
 import time
 import warnings
