@@ -84,7 +84,7 @@ def test_methods_and_environments_take_settings():
     assert contender("c51[atoms=13]").method.atoms == 13
     assert contender("qr-dqn[quantiles=13]").method.quantiles == 13
     flow = contender("nfdrl-s[components=8, comparison.bandwidth=0.05]").method
-    assert (flow.components, flow.comparison.bandwidth, flow.comparison.distance) == (8, 0.05, "surrogate")
+    assert (flow.components, flow.comparison.bandwidth, flow.comparison.kind) == (8, 0.05, "surrogate")
     assert finite_mdp("FrozenLake-v1[map_name=8x8,is_slippery=false]").n_states == 64
     assert finite_mdp("mdp2[p=0.75]").rows.probability.tolist() == [0.75, 0.25]
 
@@ -95,7 +95,7 @@ def test_methods_and_environments_take_settings():
         (["--methods", "c52"], "did you mean 'c51'"),
         (["--methods", "c51[atom=13]"], "did you mean 'atoms'? (known: atoms, v_min, v_max)"),
         (["--methods", "nfdrl-s[comparison.bandwith=1]"], "did you mean 'bandwidth'"),
-        (["--methods", "nfdrl-s[comparison=1]"], "comparison.bandwidth"),
+        (["--methods", "nfdrl-s[comparison=1]"], "unknown comparison '1': known: exact, surrogate, l2"),
         (["--methods", "c51[atoms=many]"], "cannot be 'many'"),
         (["--methods", "c51[atoms]"], "NAME=VALUE"),
         (["--methods", "c51[atoms=3"], "NAME[SETTING=VALUE,...]"),

@@ -93,7 +93,7 @@ class Agent:
         learner = Learner(
             self.method, network.to(self.device), self.config.optimisation(), risk=self.risk, generator=generator
         )
-        self._actor = Actor(learner, int(self.action_space.n), self._rng)
+        self._actor = Actor(learner.engine, int(self.action_space.n), self._rng)
         return learner
 
     def _after_warm_up(self, replay: Replay) -> Learner:

@@ -7,14 +7,12 @@ import os
 import shlex
 import shutil
 import signal
-import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -129,7 +127,7 @@ class Train:
         if self.overwrite:
             clear_run(self.out)
         self._write_config(agent, steps)
-        advise(agent)
+        print(agent.learner.engine)
         session = Session(self.out, agent, steps, self.evaluate, self.checkpoint_every, self.tensorboard, self.progress)
         return session.run(Checkpoints(self.out, keep=self.keep), metrics_bytes=0)
 
@@ -315,14 +313,6 @@ class Session:
             print(f"return {result.mean:.4g} ± {result.std:.3g} over {self.evaluate} episodes")
         write_json(self.folder / SUMMARY, summary)
         print(f"{agent.step:,} steps in {seconds:.1f} s; written: {self.folder}")
-
-
-def advise(agent: Agent) -> None:
-    """Say what would make the run faster, where something would."""
-    from nfdrl.laws.flow import FlowMethod
-
-    if isinstance(agent.method, FlowMethod) and agent.device.type == "cpu" and find_spec("numba") is None:
-        print('without Numba an update takes several times as long: pip install "nfdrl[fast]"', file=sys.stderr)
 
 
 def check_room(agent: Agent, folder: Path, steps: int, every: int, keep: int) -> None:

@@ -16,7 +16,8 @@ from nfdrl.laws.fraction import FQF
 from nfdrl.laws.implicit import IQN
 from nfdrl.laws.monotone import UMDQN
 from nfdrl.laws.quantile import QRDQN
-from nfdrl.losses.cramer import Comparison
+from nfdrl.losses.exact import Exact
+from nfdrl.losses.surrogate import Surrogate
 from nfdrl.settings import changed, from_plain, split_word, to_plain
 
 METHODS: dict[str, Method] = {
@@ -29,8 +30,8 @@ METHODS: dict[str, Method] = {
         FQF(),
         ERDQN(),
         UMDQN(),
-        FlowMethod(Comparison(distance="surrogate")),
-        FlowMethod(Comparison(distance="exact")),
+        FlowMethod(Surrogate()),
+        FlowMethod(Exact()),
     )
 }
 

@@ -12,7 +12,6 @@ from typing_extensions import Self
 
 from nfdrl.colours import BLACK
 from nfdrl.errors import NfdrlError, check_open_unit
-from nfdrl.laws.direct import Direct
 
 if TYPE_CHECKING:
     from nfdrl.laws.fitting import Fit, Track, Truths
@@ -96,7 +95,7 @@ class Law(ABC):
     def _at_points(self, function: Callable[[Tensor], Tensor], at: Tensor | float, level: str | None = None) -> Tensor:
         like = self.reference
         points = torch.as_tensor(at, dtype=like.dtype, device=like.device)
-        if level is not None:
+        if level is not None and not torch.compiler.is_compiling():  # which knows no values
             check_open_unit(level, points)
         if points.ndim == 0:
             return function(points.unsqueeze(0)).squeeze(-1)
@@ -153,8 +152,7 @@ class LinearHead(Head):
 
     def forward(self, features: Tensor) -> Law:
         """The return law of every action."""
-        linear = self.linear  # its function alone: a module's own call takes longer than the product
-        return self.read(nn.functional.linear(features, linear.weight, linear.bias))
+        return self.read(self.linear(features))
 
 
 class Method(ABC):
@@ -200,10 +198,6 @@ class Method(ABC):
     @abstractmethod
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
         """One number for each batch row; gradients flow into `predicted` only."""
-
-    def direct(self, generator: torch.Generator | None) -> Direct | None:  # noqa: ARG002
-        """The method on raw outputs in NumPy, where it has such a form."""
-        return None
 
     def within(self, low: float, high: float) -> Method:  # noqa: ARG002
         """The method for returns in [low, high], where it has settings for that."""

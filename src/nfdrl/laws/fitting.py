@@ -11,7 +11,7 @@ from torch import Tensor
 from nfdrl.laws.base import LinearHead, Method
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.laws.pushforward import PushforwardLaw
-from nfdrl.losses.cramer import cramer_exact
+from nfdrl.losses.exact import cramer_exact
 from nfdrl.numerics.atoms import midpoints
 from nfdrl.numerics.base_points import base_points
 

@@ -7,7 +7,9 @@ from matplotlib.figure import Figure
 
 from nfdrl.envs.toy import mdp2
 from nfdrl.laws.flow import FlowMethod
-from nfdrl.losses.cramer import Comparison
+from nfdrl.losses.exact import Exact
+from nfdrl.losses.l2 import L2
+from nfdrl.losses.surrogate import Surrogate
 from nfdrl.paper.base import SAMPLES, Experiment, Result
 from nfdrl.paper.toy import Learned, learn_pair, valley
 from nfdrl.progress import Progress
@@ -17,25 +19,24 @@ from nfdrl.training.policy_laws import PolicyLearning
 SETTINGS = PolicyLearning(updates=8_000, batch_size=64, learning_rate=2e-2)
 SMOKE = PolicyLearning(updates=60, batch_size=16, learning_rate=2e-2)
 
-EXACT = Comparison(distance="exact")
-PAPER = Comparison(kernel="gaussian", bandwidth=0.05, relative_bandwidth=0.0)
+PAPER = Surrogate(kernel="gaussian", bandwidth=0.05, relative_bandwidth=0.0)
 
 LOADED = 0.7  # a coin that is not fair: the root then prefers one side, where at ½ it is indifferent
 
-# Label, method, comparison, probability of 0.8.
-CASES: tuple[tuple[str, str, Comparison, float], ...] = (
-    ("exact Cramér", "nfdrl-e", EXACT, 0.5),
-    ("surrogate", "nfdrl-s", Comparison(), 0.5),
-    ("L²", "l2", Comparison(distance="l2"), 0.5),
-    ("exact, rooted", "nfdrl-e", Comparison(distance="exact", rooted=True), 0.5),
-    ("surrogate, rooted", "nfdrl-s", Comparison(rooted=True), 0.5),
-    ("exact, p = 0.7", "nfdrl-e", EXACT, LOADED),
-    ("exact, rooted, p = 0.7", "nfdrl-e", Comparison(distance="exact", rooted=True), LOADED),
-    ("surrogate, p = 0.7", "nfdrl-s", Comparison(), LOADED),
-    ("surrogate, rooted, p = 0.7", "nfdrl-s", Comparison(rooted=True), LOADED),
-    ("Gaussian kernel, h = 0.05", "nfdrl-s", PAPER, 0.5),
-    ("interpolated to samples", "nfdrl-s", Comparison(support="interpolated"), 0.5),
-    ("at the samples", "nfdrl-s", Comparison(support="samples"), 0.5),
+# Label, comparison, probability of 0.8.
+CASES: tuple[tuple[str, Exact | Surrogate | L2, float], ...] = (
+    ("exact Cramér", Exact(), 0.5),
+    ("surrogate", Surrogate(), 0.5),
+    ("L²", L2(), 0.5),
+    ("exact, rooted", Exact(rooted=True), 0.5),
+    ("surrogate, rooted", Surrogate(rooted=True), 0.5),
+    ("exact, p = 0.7", Exact(), LOADED),
+    ("exact, rooted, p = 0.7", Exact(rooted=True), LOADED),
+    ("surrogate, p = 0.7", Surrogate(), LOADED),
+    ("surrogate, rooted, p = 0.7", Surrogate(rooted=True), LOADED),
+    ("Gaussian kernel, h = 0.05", PAPER, 0.5),
+    ("interpolated to samples", Surrogate(support="interpolated"), 0.5),
+    ("at the samples", Surrogate(support="samples"), 0.5),
 )
 
 
@@ -43,7 +44,7 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
     """Learn the law of (s1, a1) with every loss from the same stream of sampled transitions."""
     settings = SMOKE if smoke else SETTINGS
     learned = []
-    for label, _, comparison, probability in CASES:
+    for label, comparison, probability in CASES:
         one = learn_pair(
             mdp2(p=probability), (0, 0), FlowMethod(comparison, samples=SAMPLES), settings,
             label=label, seed=seed, progress=progress,

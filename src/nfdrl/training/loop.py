@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nfdrl.engines import Engine
 from nfdrl.envs.stepping import Step, Stream, check_observation, check_step
 from nfdrl.errors import NfdrlError
 from nfdrl.learner import Learner
@@ -81,34 +82,22 @@ Event = EpisodeEnd | Report | Pause
 class Actor:
     """ε-greedy actions for all environments in one forward pass, or none where all explore."""
 
-    def __init__(self, learner: Learner, actions: int, rng: np.random.Generator) -> None:
-        self.network, self.risk, self.direct = learner.online, learner.risk, learner.direct
-        self.actions, self.rng = actions, rng
-        self.device = next(self.network.parameters()).device
+    def __init__(self, engine: Engine, actions: int, rng: np.random.Generator) -> None:
+        self.engine, self.actions, self.rng = engine, actions, rng
+        self.device = next(engine.work.online.parameters()).device
         self.explored: Array = np.zeros(0, np.bool_)  # whose last action was a random one
 
     def act(self, observation: Array, epsilon: float) -> Array:
-        """One action a row; the coin is thrown before the network is asked."""
+        """One action per row; the coin is thrown before the network is asked."""
         n = len(observation)
         explore = self.explored = self.rng.random(n) < epsilon
         exploring = np.count_nonzero(explore)  # counting is the fastest way to ask for any and all
         if exploring == n:
             return self.rng.integers(self.actions, size=n)
-        action = self.greedy(observation)
+        action = self.engine.greedy(observation)
         if exploring:
             action = np.where(explore, self.rng.integers(self.actions, size=n), action)
         return action
-
-    def greedy(self, observation: Array) -> Array:
-        """The actions of greatest value; shape (B,)."""
-        if self.direct is not None:
-            raw = self.network.raw(torch.from_numpy(observation))
-            best: Array = self.direct.means(raw.reshape(len(raw), self.actions, -1)).argmax(-1)
-            return best
-        with torch.no_grad():  # not inference_mode: a law may cache a tensor that a later update differentiates through
-            law = self.network(torch.from_numpy(observation).to(self.device))
-            greedy: Array = self.risk(law).argmax(-1).numpy(force=True)
-        return greedy
 
 
 class Trainer:
@@ -221,7 +210,7 @@ class Trainer:
             self._seen = part.observation
 
     def _actor_of(self, learner: Learner) -> Actor:
-        return Actor(learner, self.actions, self.rng)
+        return Actor(learner.engine, self.actions, self.rng)
 
     def _count(self, step: Step) -> list[Event] | None:
         """Add the step to the running episodes; those that ended."""
