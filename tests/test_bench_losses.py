@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from nfdrl.bench import losses
 from nfdrl.bench.literal import kernel_density
-from nfdrl.bench.report import growth_exponent
+from nfdrl.bench.report import Row, growth_exponent
 from nfdrl.cli import main
 from nfdrl.errors import NfdrlError
 from nfdrl.numerics.kde import KERNELS
@@ -77,8 +77,8 @@ def test_a_fitted_exponent_recovers_a_power_law():
 def known_row(form, size, ran=True):
     quadratic = not form.ours
     cost = 3.0 * size ** (2 if quadratic else 1)
-    numbers = {"seconds": 1e-6 * cost, "bytes": int(cost), "ratio": size / 4} if ran else dict.fromkeys(KEYS)
-    return {"note": "" if ran else "skipped"} | numbers | {"what": form.what, "size": size, "batch": losses.BATCH}
+    numbers = (1e-6 * cost, int(cost), size / 4) if ran else ()
+    return Row(form.what, size, losses.BATCH, *numbers, note="" if ran else "skipped")
 
 
 def test_a_summary_fits_what_was_run_and_draws_it():
@@ -99,13 +99,13 @@ def test_forms_that_need_too_much_memory_are_skipped_and_said_so(monkeypatch):
     lines = []
     rows = losses.run(smoke=True, seed=0, progress=lines.append)
     assert len(lines) == len(losses.SMOKE_SIZES)
-    skipped = [row for row in rows if row["seconds"] is None]
-    assert {(row["what"], row["size"]) for row in skipped} == {("literal surrogate", 100)}
-    assert skipped[0]["bytes"] is skipped[0]["ratio"] is None
-    assert skipped[0]["note"].startswith("skipped: ")
-    shared = next(row for row in rows if row["what"] == "ours shared" and row["size"] == 100)
-    assert shared["seconds"] is not None
-    assert shared["ratio"] is None  # nothing to be compared with
+    skipped = [row for row in rows if row.seconds is None]
+    assert {(row.what, row.size) for row in skipped} == {("literal surrogate", 100)}
+    assert skipped[0].bytes is skipped[0].ratio is None
+    assert skipped[0].note.startswith("skipped: ")
+    shared = next(row for row in rows if row.what == "ours shared" and row.size == 100)
+    assert shared.seconds is not None
+    assert shared.ratio is None  # nothing to be compared with
 
 
 def test_peak_memory_counts_what_lives_at_once():

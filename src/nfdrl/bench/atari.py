@@ -192,15 +192,7 @@ def _trunk(learner: Learner, batch: Batch) -> None:
 def floor_rows(floor: Floor) -> list[Row]:
     """The two lines of the table."""
     return [
-        {
-            "what": what,
-            "size": COURSE.batch,
-            "batch": COURSE.batch,
-            "seconds": median(values),
-            "bytes": None,
-            "ratio": None,
-            "note": note,
-        }
+        Row(what, COURSE.batch, COURSE.batch, median(values), note=note)
         for what, values, note in (
             ("an update of nfdrl-s", floor.update, f"{floor.ratio:.2f} × its trunk"),
             ("its trunk alone", floor.trunk, "target forward, online forward and backward"),

@@ -110,29 +110,12 @@ def rows_of(measured: dict[str, float], transitions: int, interval: int) -> list
     """The measurements as a table."""
     between = measured["step"] * interval
     whole, checkpoint = measured["whole"], measured["checkpoint"]
+    note = f"{checkpoint / between:.2%} of that (target: under {TARGET:.0%}); "
+    note += f"the slowest took {measured['slowest_checkpoint']:.3g} s"
+    new, all_bytes = int(measured["rows_bytes"]), int(measured["whole_bytes"])
     return [
-        _row("training between two", interval, between, None, "measured a step, times the interval"),
-        _row(
-            "a checkpoint",
-            interval,
-            checkpoint,
-            int(measured["rows_bytes"]),
-            f"{checkpoint / between:.2%} of that (target: under {TARGET:.0%}); "
-            f"the slowest took {measured['slowest_checkpoint']:.3g} s",
-            whole / checkpoint,
-        ),
-        _row("all rows written again", transitions, whole, int(measured["whole_bytes"]), "what it saves"),
-        _row("loading it, checksums included", transitions, measured["load"], None, ""),
+        Row("training between two", interval, BATCH, between, note="measured per step, times the interval"),
+        Row("a checkpoint", interval, BATCH, checkpoint, new, whole / checkpoint, note),
+        Row("all rows written again", transitions, BATCH, whole, all_bytes, note="what it saves"),
+        Row("loading it, checksums included", transitions, BATCH, measured["load"]),
     ]
-
-
-def _row(what: str, size: int, seconds: float, count: int | None, note: str, ratio: float | None = None) -> Row:
-    return {
-        "what": what,
-        "size": size,
-        "batch": BATCH,
-        "seconds": seconds,
-        "bytes": count,
-        "ratio": ratio,
-        "note": note,
-    }

@@ -163,28 +163,22 @@ def _row(
     form: Form, size: int, times: dict[str, float], peaks: dict[str, tuple[int, int]], wanted: dict[str, int]
 ) -> Row:
     """The row of one form; its ratio is the time of its literal reference over its own."""
-    ran, known = form.what in times, form.what in times and form.reference in times
-    return {
-        "what": form.what,
-        "size": size,
-        "batch": BATCH,
-        "seconds": times[form.what] if ran else None,
-        "bytes": peaks[form.what][1] if ran else None,
-        "ratio": times[form.reference] / times[form.what] if known else None,
-        "note": "" if ran else f"skipped: {show_bytes(wanted[form.what])} needed",
-    }
+    if form.what not in times:
+        return Row(form.what, size, BATCH, note=f"skipped: {show_bytes(wanted[form.what])} needed")
+    ratio = times[form.reference] / times[form.what] if form.reference in times else None
+    return Row(form.what, size, BATCH, times[form.what], peaks[form.what][1], ratio)
 
 
 def summarise(rows: Sequence[Row]) -> dict[str, Any]:
     """Growth exponents of time and memory, and the speed-up where N = 500 (or the largest size measured below)."""
-    at = max((row["size"] for row in rows if row["size"] <= FIT_FROM), default=0)
+    at = max((row.size for row in rows if row.size <= FIT_FROM), default=0)
     summary: dict[str, Any] = {
         "ratio": "seconds of the literal form of the same distance / seconds of this form, at the same size",
         "fitted_sizes": {},
         "exponent_seconds": {},
         "exponent_bytes": {},
         "speedup_size": at,
-        "speedup": {r["what"]: r["ratio"] for r in rows if r["size"] == at and r["what"].startswith("ours")},
+        "speedup": {r.what: r.ratio for r in rows if r.size == at and r.what.startswith("ours")},
     }
     for form in FORMS:
         measured = _fitted(rows, form.what)
@@ -207,9 +201,9 @@ def _fitted(rows: Sequence[Row], what: str) -> list[tuple[int, float, int]]:
 def _measured(rows: Sequence[Row], what: str) -> list[tuple[int, float, int]]:
     """(size, seconds, bytes) wherever a form ran."""
     return [
-        (row["size"], row["seconds"], row["bytes"])
+        (row.size, row.seconds, row.bytes)
         for row in rows
-        if row["what"] == what and row["seconds"] is not None and row["bytes"] is not None
+        if row.what == what and row.seconds is not None and row.bytes is not None
     ]
 
 

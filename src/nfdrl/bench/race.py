@@ -195,12 +195,6 @@ def summary(seconds: dict[str, list[float]], pairs: Sequence[tuple[str, str]]) -
 def row(contestant: Contestant, seconds: dict[str, list[float]], stretch: int, batch: int) -> Row:
     """A contestant's line of the table."""
     own, against = seconds[contestant.what], contestant.against
-    return {
-        "what": contestant.what,
-        "size": stretch,
-        "batch": batch,
-        "seconds": median(own),
-        "bytes": None,
-        "ratio": None if against is None else speed_up(seconds, against, contestant.what),
-        "note": f"{1 / median(own):,.0f} steps/s" + ("" if against is None else f"; ratio to {against}"),
-    }
+    ratio = None if against is None else speed_up(seconds, against, contestant.what)
+    note = f"{1 / median(own):,.0f} steps/s" + ("" if against is None else f"; ratio to {against}")
+    return Row(contestant.what, stretch, batch, median(own), ratio=ratio, note=note)

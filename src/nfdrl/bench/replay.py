@@ -49,7 +49,7 @@ def main(out: Path, smoke: bool, seed: int) -> Measured:
         packed = lambda: FrameStorage(capacity, ENVS, SPACE, compressed=True)  # noqa: E731
         forms += [(f"{game}, compressed", packed, game_frames(game, seed, smoke)) for game in GAMES]
     note = f"{naive:,.0f} bytes a transition; not filled"
-    rows = [_row("every stack", capacity, None, naive, naive, note)]
+    rows = [Row("every stack", capacity, BATCH, None, round(naive * capacity), 1.0, note)]
     summary: dict[str, Any] = {"bytes_per_transition": {"every stack": naive}}
     for what, make, frames in forms:
         measured = measure(capacity, make, frames, seed, rounds, batches)
@@ -57,7 +57,7 @@ def main(out: Path, smoke: bool, seed: int) -> Measured:
         note = f"{each:,.0f} bytes a transition; {rate:,.0f} sampled/s; RSS {measured['rss'] / 1e9:.2f} GB"
         if what.endswith("disk"):
             note += f", {measured['anonymous'] / 1e9:.2f} without files"
-        rows.append(_row(what, capacity, measured["seconds"], each, naive, note))
+        rows.append(Row(what, capacity, BATCH, measured["seconds"], round(each * capacity), naive / each, note))
         summary["bytes_per_transition"][what] = each
         summary[what] = measured | {"transitions_per_second": rate}
     (out / "replay").rmdir()
@@ -131,15 +131,3 @@ def _bytes(replay: Replay) -> int:
     columns = (replay.action, replay.reward, replay.kept, replay.ended, replay.explored, replay.live)
     observations = storage.array.nbytes if isinstance(storage, ArrayStorage) else storage.nbytes
     return int(observations) + sum(column.nbytes for column in columns)
-
-
-def _row(what: str, capacity: int, seconds: float | None, each: float, naive: float, note: str) -> Row:
-    return {
-        "what": what,
-        "size": capacity,
-        "batch": BATCH,
-        "seconds": seconds,
-        "bytes": round(each * capacity),
-        "ratio": naive / each,
-        "note": note,
-    }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Row(TypedDict):
+@dataclass(frozen=True)
+class Row:
     """One measurement: what was run, at which size, and what it cost. None where it was not run; `note` says why."""
 
     what: str
     size: int
     batch: int
-    seconds: float | None
-    bytes: int | None
-    ratio: float | None
-    note: str
+    seconds: float | None = None
+    bytes: int | None = None
+    ratio: float | None = None
+    note: str = ""
 
 
 def growth_exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
@@ -55,7 +56,7 @@ class Measured:
 def hand_over(out: Path, bench: str, seed: int, measured: Measured, made_by: dict[str, Any]) -> None:
     """Print the table and write the files."""
     made_by["hardware"]["threads"] = measured.threads
-    found = {"rows": list(measured.rows), "summary": measured.summary}
+    found = {"rows": [asdict(row) for row in measured.rows], "summary": measured.summary}
     print_table(measured.title, measured.rows)
     names = write_report(out, {"bench": bench, "seed": seed, **made_by, **found}, draw=measured.draw)
     print(f"written to {out}: {', '.join(names)}")
@@ -67,8 +68,8 @@ def print_table(title: str, rows: Sequence[Row], console: Console | None = None)
     for name in ("what", "size", "batch", "time", "memory", "ratio", "note"):
         table.add_column(name, justify="left" if name in ("what", "note") else "right", no_wrap=name != "note")
     for row in rows:
-        cells = (show_seconds(row["seconds"]), show_bytes(row["bytes"]), show_ratio(row["ratio"]), row["note"])
-        table.add_row(row["what"], str(row["size"]), str(row["batch"]), *cells)
+        cells = (show_seconds(row.seconds), show_bytes(row.bytes), show_ratio(row.ratio), row.note)
+        table.add_row(row.what, str(row.size), str(row.batch), *cells)
     (console or Console()).print(table)
 
 
