@@ -164,7 +164,7 @@ def test_risk_decides_the_action_and_is_saved(tmp_path: Path) -> None:
 
 
 def test_an_agent_does_not_come_back_in_another_environment(agent: Agent, tmp_path: Path) -> None:
-    with pytest.raises(NfdrlError, match=r"no saved agent .* config.json is missing"):
+    with pytest.raises(NfdrlError, match=r"no saved agent .* manifest.json is missing"):
         Agent.load(tmp_path / "nowhere")
     agent.save(tmp_path)
     with pytest.raises(NfdrlError, match="observation_space"):
@@ -349,6 +349,7 @@ def test_presets() -> None:
 def test_the_package_exports_what_it_says() -> None:
     assert nfdrl.Agent is Agent
     assert nfdrl.METHODS is METHODS
+    assert nfdrl.Run.__name__ == "Run"
     assert nfdrl.__version__
     assert "nfdrl/MDP1-v0" in gymnasium.registry
     with pytest.raises(AttributeError):

@@ -16,19 +16,20 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from typing_extensions import Self
 
-from nfdrl import checkpoint
 from nfdrl.bellman import Valuation
 from nfdrl.envs.make import EnvLike, Source, source_of
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.rollouts import Episodes, rollout
 from nfdrl.frames import FrameStorage
-from nfdrl.journal import Snapshot, restore
 from nfdrl.laws import Law, Method, find_method
 from nfdrl.learner import Learner
 from nfdrl.memory import check_memory
 from nfdrl.networks import Network, is_image, network_for
 from nfdrl.replay import COLUMN_BYTES, ArrayStorage, Replay, Storage, row_bytes, storage_dtype
 from nfdrl.risk import Mean, Risk, parse_risk
+from nfdrl.runs import checkpoint
+from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
+from nfdrl.runs.layout import REPLAY, locate, replay_of
 from nfdrl.threads import threads
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.loop import Actor, Event, Trainer
@@ -228,16 +229,15 @@ class Agent:
                     env.close()
 
     def save(self, path: str | Path, *, replay: bool = False) -> None:
-        """Write a folder from which `load` makes this agent again, with the replay if asked: then it can go on exactly.
+        """Write a folder from which `load` makes this agent again; with the replay, it continues exactly.
 
         Episodes that are open count as cut off at this step.
         """
-        folder = Path(path)
-        snapshot = None
+        folder, snapshot = Path(path), None
         if replay and self._trainer is not None:
-            snapshot = checkpoint.write_replay(folder, self._trainer.replay)
+            snapshot = Journal(folder / REPLAY).append(self._trainer.replay)
         checkpoint.write(folder, self.saved(snapshot))
-        checkpoint.drop_old_replay(folder, snapshot)
+        remove_unused(folder / REPLAY, [] if snapshot is None else [snapshot])
 
     def saved(self, replay: Snapshot | None = None) -> checkpoint.Saved:
         """Everything a checkpoint holds; the replay's rows are in files of their own."""
@@ -275,12 +275,12 @@ class Agent:
         device: str | torch.device = "auto",
         replay: bool = True,
     ) -> Self:
-        """An agent as it was saved, from its folder or from a run's; with its replay it goes on exactly where it stood.
+        """An agent as it was saved, from its folder or from a run's; with its replay it continues exactly.
 
-        Without a saved replay, or with `replay=False`, it learns on with an empty one. The environment is made from its
+        Without a saved replay, or with `replay=False`, it learns with an empty one. The environment is made from its
         saved id unless one is given; `method` is for one that nfdrl does not have.
         """
-        folder = checkpoint.locate(Path(path))
+        folder = locate(Path(path))
         saved = checkpoint.read(folder)
         try:
             return cls._from_saved(saved, folder, env, method, risk, device, replay)
@@ -323,17 +323,16 @@ class Agent:
         agent.learner = agent._new_learner()
         agent.learner.load_tensors(saved.tensors)
         agent.step = int(state["step"])
-        if "generator" in saved.tensors and agent.learner.generator is not None:
-            agent.learner.generator.set_state(saved.tensors["generator"])
-        if "rng" in state:
-            agent._rng.bit_generator.state = state["rng"]
+        assert agent.learner.generator is not None
+        agent.learner.generator.set_state(saved.tensors["generator"])
+        agent._rng.bit_generator.state = state["rng"]
         snapshot = saved.replay
         if replay and snapshot is not None and agent.source is not None:
             if not isinstance(env, VectorEnv) and len(snapshot.position) != train.num_envs:
                 raise NfdrlError("the saved replay is of another number of environments than the saved settings")
             agent._trainer = agent._new_trainer(loaded=bool(state["trainer"]["learning"]))
             try:
-                restore(agent._trainer.replay, checkpoint.replay_folder(folder), snapshot)
+                restore(agent._trainer.replay, replay_of(folder), snapshot)
             except NfdrlError as error:
                 raise NfdrlError(f"{error} (the agent without its replay: Agent.load(…, replay=False))") from None
             agent._trainer.restore(state["trainer"], saved.tensors)

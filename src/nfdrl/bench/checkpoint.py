@@ -19,7 +19,7 @@ import torch
 
 from nfdrl.agent import Agent
 from nfdrl.bench.report import Row, print_table, write_metrics
-from nfdrl.runs import Checkpoints, newest
+from nfdrl.runs.keeping import Checkpoints, newest
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.loop import Pause
 
