@@ -23,7 +23,7 @@ from nfdrl.provenance import hardware
 from nfdrl.runs.keeping import Checkpoints
 from nfdrl.runs.layout import METRICS, TENSORBOARD
 from nfdrl.training.config import TrainConfig
-from nfdrl.training.loop import Pause, Report
+from nfdrl.training.events import Pause, Report
 from nfdrl.training.trackers import CsvTracker, TensorBoardTracker
 
 SMALL = TrainConfig(

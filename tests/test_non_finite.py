@@ -24,7 +24,8 @@ from nfdrl.networks import TorsoSizes
 from nfdrl.runs.diagnostic import write_diagnostic
 from nfdrl.runs.layout import checkpoints
 from nfdrl.training.config import TrainConfig
-from nfdrl.training.loop import MAX_SKIPPED, NonFiniteError, Report
+from nfdrl.training.events import NonFiniteError, Report
+from nfdrl.training.loop import MAX_SKIPPED
 
 SMALL = TrainConfig(learning_starts=40, batch_size=8, report_every=50, torso=TorsoSizes(mlp=(8, 8)))
 

@@ -33,7 +33,7 @@ from nfdrl.runs.keeping import Checkpoints, newest
 from nfdrl.runs.layout import checkpoints as checkpoints_of
 from nfdrl.runs.signals import pausing_on_signals
 from nfdrl.training.config import TrainConfig
-from nfdrl.training.loop import EpisodeEnd, Pause, Report
+from nfdrl.training.events import EpisodeEnd, Pause, Report
 
 STEPS, EVERY = 240, 60
 SMALL = TrainConfig(
@@ -54,7 +54,7 @@ def assert_same(first: Agent, second: Agent) -> None:
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         assert torch.equal(value, theirs[name]), name
-    assert first._rng.bit_generator.state == second._rng.bit_generator.state
+    assert first.trainer.rng.bit_generator.state == second.trainer.rng.bit_generator.state
 
 
 def told(event: Any) -> Any:

@@ -80,7 +80,7 @@ class Evaluate:
     def _record(self, agent: Agent, path: Path) -> None:
         from nfdrl.evaluation.video import record, rendering_env
 
-        if agent.source is None:
+        if not agent.source.known:
             raise NfdrlError("the saved agent names no environment: name one with --env")
         env = rendering_env(agent.source)
         try:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -157,11 +157,11 @@ def train_config_from(config: Mapping[str, Any]) -> TrainConfig:
     return dataclass_from(TrainConfig, {**config, "torso": dataclass_from(TorsoSizes, torso)})
 
 
-def check_shapes(network: Callable[[], nn.Module], tensors: Mapping[str, Tensor]) -> None:
+def check_shapes(network: Callable[[], nn.Module], tensors: Mapping[str, Tensor], parts: Sequence[str]) -> None:
     """Refuse weights that are not those of the network, which is sketched without memory for its own."""
     with torch.device("meta"):
         expected = {name: value.shape for name, value in network().state_dict().items()}
-    for part in ("online", "target"):
+    for part in parts:
         found = {name.removeprefix(f"{part}."): t.shape for name, t in tensors.items() if name.startswith(f"{part}.")}
         if found != expected:
             raise NfdrlError("the saved weights are not those of the network that the saved settings describe")

@@ -13,7 +13,7 @@ from nfdrl.bellman import bellman_target
 from nfdrl.files import replace_file, write_json
 from nfdrl.runs.checkpoint import serialised
 from nfdrl.runs.layout import DIAGNOSTIC, NUMBERS, TENSORS
-from nfdrl.training.loop import NonFiniteError
+from nfdrl.training.events import NonFiniteError
 
 
 def write_diagnostic(run: Path, error: NonFiniteError) -> Path:

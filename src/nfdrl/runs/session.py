@@ -26,7 +26,8 @@ from nfdrl.runs.diagnostic import write_diagnostic
 from nfdrl.runs.keeping import KEEP, Checkpoints, newest
 from nfdrl.runs.signals import pausing_on_signals
 from nfdrl.training.config import TrainConfig
-from nfdrl.training.loop import NonFiniteError, Pause, Report
+from nfdrl.training.events import NonFiniteError, Pause, Report
+from nfdrl.training.storing import check_replay_fits, transition_bytes
 from nfdrl.training.trackers import CsvTracker, ProgressTracker, TensorBoardTracker, Tracker
 
 CHECKPOINT_EVERY = 50_000
@@ -185,9 +186,9 @@ class Run:
     def _check_room(self, steps: int) -> None:
         """Refuse before anything is written where the replay fits neither memory nor disk."""
         agent, size, upkeep = self.agent, self.agent.config.buffer_size, self.upkeep
-        agent.check_memory()
+        check_replay_fits(agent.source, agent.config)
         rows = min(size + upkeep.keep * min(upkeep.checkpoint_every, size), 2 * steps)
-        check_disk(self.folder, rows, agent.row_bytes)
+        check_disk(self.folder, rows, transition_bytes(agent.source, agent.config))
 
     def _learn(self, total: int, received: list[int], progress: bool) -> Report | None:
         """Train with checkpoints, until the end or a signal; the last report."""
@@ -241,10 +242,9 @@ def _described(agent: Agent) -> dict[str, Any]:
         raise NfdrlError(f"a run's method must be in nfdrl.METHODS, to be found again: {method['name']} is not")
     if not isinstance(agent.risk, Risk):
         raise NfdrlError("a run's risk must be a word or a Risk, to be found again, not a function of your own")
-    name = None if agent.source is None else agent.source.name
     return {
         "method": method,
-        "env": name,
+        "env": agent.source.name,
         "seed": agent.seed,
         "risk": str(agent.risk),
         "train": asdict(agent.config),
