@@ -61,8 +61,8 @@ class Upkeep:
 class Run:
     """One run of one method in one environment, in a folder from which it can be resumed.
 
-    `Run(…).train(steps)` starts it, `Run.resume(folder).train()` continues it after a crash, a kill or Ctrl-C, and
-    `train` with more steps lengthens it. A resumed run has the weights, bit for bit, that it would have had anyway.
+    `Run(…).train(steps)` starts it, `Run.resume(folder).train()` continues it after a crash, a kill or Ctrl-C, to the
+    weights it would have had (docs/reliability.md says when). `train` with more steps lengthens it, schedules included.
     """
 
     def __init__(
