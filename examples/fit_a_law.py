@@ -3,7 +3,7 @@
 import torch
 
 from nfdrl import FlowLaw
-from nfdrl.losses.cramer import cramer_exact
+from nfdrl.losses.exact import cramer_exact
 from nfdrl.numerics.base_points import base_points
 
 generator = torch.Generator().manual_seed(0)

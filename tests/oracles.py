@@ -42,26 +42,26 @@ def hat_interpolation(points, grid, values):
 
 
 def shared_grid(predicted, target, margin, size):
-    """One uniform grid a row over both laws, without gradients (Algorithm 1's support s)."""
+    """One uniform grid per row over both laws, without gradients (Algorithm 1's support s)."""
     both = torch.cat([predicted, target], -1).detach()
     return Grid.covering(both.amin(-1), both.amax(-1), margin, size).points()
 
 
 def compare_slowly(predicted, target, how):
-    """What `compare(predicted, target, how)` stands for. On a grid, `how.grid_size` must be given."""
-    if how.distance == "exact":
+    """What `how(predicted, target)` stands for. On a grid, `how.grid_size` must be given."""
+    if how.kind == "exact":
         return _rooted(cramer_energy(predicted, target), how)
     both = torch.cat([predicted, target], -1).detach()
     spread = both.amax(-1) - both.amin(-1)
     h = (how.relative_bandwidth * spread).clamp_min(how.bandwidth)
-    if how.distance == "surrogate" and how.support == "samples":
+    if how.kind == "surrogate" and how.support == "samples":
         parts = [on_points(points, predicted, target, h, how.kernel) for points in (predicted, target)]
         return sum(_rooted(part, how) for part in parts)
     grid = shared_grid(predicted, target, MARGIN * h, how.grid_size)
-    if how.distance == "surrogate" and how.support == "shared":
+    if how.kind == "surrogate" and how.support == "shared":
         return _rooted(surrogate_grid(predicted, target, h, grid, how.kernel), how)
     p, q = (kernel_density(grid, samples, h, how.kernel) for samples in (predicted, target))
-    if how.distance == "l2":
+    if how.kind == "l2":
         return _rooted((p - q).square().sum(-1) * (grid[..., 1] - grid[..., 0]), how)
     parts = [_interpolated(points, grid, p, q) for points in (predicted, target)]
     return sum(_rooted(part, how) for part in parts)

@@ -22,7 +22,7 @@ from nfdrl.envs.stepping import Step
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS, Law
 from nfdrl.laws.categorical import C51
-from nfdrl.learner import FlatAdam, Learner, Optimisation
+from nfdrl.learner import Learner, Optimisation
 from nfdrl.networks import TorsoSizes, table
 from nfdrl.replay import Batch, Replay
 from nfdrl.risk import CVaR
@@ -318,22 +318,6 @@ def test_the_learner_clips_syncs_and_chooses_as_it_is_told() -> None:
     assert_close(target.mean(), torch.full((8,), 1 + 0.9 * 0.2))
 
 
-@pytest.mark.parametrize("max_norm", [None, 0.5, 100.0])
-def test_flat_adam_is_adam(max_norm: float | None) -> None:
-    draws = torch.Generator().manual_seed(0)
-    expected = torch.nn.Parameter(torch.randn(50, generator=draws))
-    flat, gradient = expected.detach().clone(), torch.zeros(50)
-    reference, ours = torch.optim.Adam([expected], lr=1e-2, eps=1e-4), FlatAdam(flat, gradient, 1e-2, 1e-4)
-    for _ in range(20):
-        expected.grad = torch.randn(50, generator=draws)
-        gradient.copy_(expected.grad)
-        if max_norm is not None:
-            torch.nn.utils.clip_grad_norm_([expected], max_norm)
-        reference.step()
-        ours.step(max_norm)
-    assert_close(flat, expected.detach())
-
-
 def test_fractions_have_their_own_optimiser() -> None:
     learner = Agent("fqf", "CartPole-v1", config=SMALL).learn(SMALL.learning_starts, progress=False).learner
     proposal = {id(p) for p in learner.online.head.fraction_parameters()}
@@ -341,7 +325,7 @@ def test_fractions_have_their_own_optimiser() -> None:
     assert apart == proposal
     everything = sum(p.numel() for p in learner.online.parameters())
     special = sum(p.numel() for p in learner.online.head.fraction_parameters())
-    assert learner.optimizer.weights.numel() == everything - special
+    assert learner.optimizer.state["mean"].numel() == everything - special
 
 
 def test_reports_come_as_often_as_asked_and_at_the_end() -> None:

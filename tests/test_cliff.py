@@ -27,7 +27,8 @@ from nfdrl.laws.implicit import IQN
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.laws.monotone import UMDQN
 from nfdrl.laws.quantile import QRDQN
-from nfdrl.losses.cramer import Comparison
+from nfdrl.losses.exact import Exact
+from nfdrl.losses.surrogate import Surrogate
 from nfdrl.networks import Network, table
 from nfdrl.risk import parse_risk
 from nfdrl.training.policy_evaluation import Evaluation, evaluate_policy
@@ -180,8 +181,8 @@ DEEP = Evaluation(updates=400, learning_rate=1e-2, target_every=10)
 
 LEARNERS: dict[str, tuple[Method, Evaluation]] = {
     # a kernel as wide as the gap between the modes: with the default one the rare mode is not found in 1,500 updates
-    "nfdrl-s": (FlowMethod(Comparison("surrogate", bandwidth=1.0), samples=32, initial_bound=2.0), FLOW),
-    "nfdrl-e": (FlowMethod(Comparison("exact"), samples=32, initial_bound=2.0), FLOW),
+    "nfdrl-s": (FlowMethod(Surrogate(bandwidth=1.0), samples=32, initial_bound=2.0), FLOW),
+    "nfdrl-e": (FlowMethod(Exact(), samples=32, initial_bound=2.0), FLOW),
     "c51": (C51(atoms=33, **BOUNDS), FAST),
     "qr-dqn": (QRDQN(quantiles=16, huber_threshold=0.02), FAST),
     "iqn": (IQN(16, 16, 32, cosines=16, hidden=32, huber_threshold=0.02), DEEP),
@@ -213,7 +214,7 @@ def test_a_learned_law_takes_the_short_way_in_the_mean_and_the_long_way_in_the_c
 
 RARE: dict[str, tuple[Method, Evaluation]] = {
     "nfdrl-s": (FlowMethod(initial_bound=2.0, held=1.0), Evaluation(3000, learning_rate=5e-3)),
-    "nfdrl-e": (FlowMethod(Comparison("exact"), initial_bound=2.0, held=1.0), Evaluation(3000)),
+    "nfdrl-e": (FlowMethod(Exact(), initial_bound=2.0, held=1.0), Evaluation(3000)),
     "c51": (C51(atoms=33, **BOUNDS), Evaluation(1500, learning_rate=3e-2)),
     "qr-dqn": (QRDQN(quantiles=51, huber_threshold=0.02), Evaluation(1500)),
     "er-dqn": (ERDQN(), Evaluation(1500)),
@@ -247,7 +248,7 @@ def test_a_flow_whose_range_is_free_does_not_see_the_falls(name, seed):
 
 @pytest.mark.parametrize("held", [0.0, 1.0])
 def test_a_range_that_is_not_held_shrinks_below_the_falls(held):
-    mdp, method = risky_cliff(), FlowMethod(Comparison("exact"), initial_bound=2.0, held=held)
+    mdp, method = risky_cliff(), FlowMethod(Exact(), initial_bound=2.0, held=held)
     evaluated = evaluate_policy(mdp, mdp.optimal_policy(), method, Evaluation(3000))
     last_edge = evaluated.laws([[3, SHORT]])  # −0.1, or −1.1 with probability 0.03
     tail = last_edge.quantile(0.01).item()

@@ -78,7 +78,7 @@ def test_methods_and_environments_take_settings():
     assert contender("c51[atoms=13]").method.atoms == 13
     assert contender("qr-dqn[quantiles=13]").method.quantiles == 13
     flow = contender("nfdrl-s[components=8, comparison.bandwidth=0.05]").method
-    assert (flow.components, flow.comparison.bandwidth, flow.comparison.distance) == (8, 0.05, "surrogate")
+    assert (flow.components, flow.comparison.bandwidth, flow.comparison.kind) == (8, 0.05, "surrogate")
     assert finite_mdp("FrozenLake-v1[map_name=8x8,is_slippery=false]").n_states == 64
     assert finite_mdp("mdp2[p=0.75]").rows.probability.tolist() == [0.75, 0.25]
 

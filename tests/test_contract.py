@@ -21,7 +21,7 @@ from nfdrl.laws.fraction import FQF
 from nfdrl.laws.implicit import IQN
 from nfdrl.laws.monotone import UMDQN
 from nfdrl.laws.quantile import QRDQN, QuantileLaw
-from nfdrl.losses.cramer import Comparison
+from nfdrl.losses.exact import Exact
 
 BATCH, FEATURES, ACTIONS = 5, 12, 3
 
@@ -37,7 +37,7 @@ def example_methods() -> dict[str, Method]:
         "er-dqn": ERDQN(),
         "umdqn": UMDQN(points=101, v_min=-3, v_max=3, hidden=16),
         "nfdrl-s": FlowMethod(samples=48, initial_bound=3.0),
-        "nfdrl-e": FlowMethod(Comparison(distance="exact"), samples=48, initial_bound=3.0),
+        "nfdrl-e": FlowMethod(Exact(), samples=48, initial_bound=3.0),
     }
 
 

@@ -10,7 +10,10 @@ from torch.testing import assert_close
 
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.flow import FlowLaw
-from nfdrl.losses.cramer import Comparison, _by_filter, _by_form, compare, cramer_exact, cramer_surrogate
+from nfdrl.losses import grid as grid_losses
+from nfdrl.losses.exact import Exact, cramer_exact
+from nfdrl.losses.l2 import L2
+from nfdrl.losses.surrogate import Surrogate, cramer_surrogate
 from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.kde import KERNELS, Grid, interpolate, smoothed_masses
 from nfdrl.numerics.spread import pairwise_gap_sum, uniform_gap_sum
@@ -25,12 +28,12 @@ from oracles import (
 )
 
 SMOOTHED = {
-    "shared": Comparison("surrogate", "shared"),
-    "interpolated": Comparison("surrogate", "interpolated"),
-    "samples": Comparison("surrogate", "samples"),
-    "l2": Comparison("l2"),
+    "shared": Surrogate(support="shared"),
+    "interpolated": Surrogate(support="interpolated"),
+    "samples": Surrogate(support="samples"),
+    "l2": L2(),
 }
-KINDS = {"exact": Comparison("exact")} | SMOOTHED
+KINDS = {"exact": Exact()} | SMOOTHED
 BANDWIDTHS = {  # in the returns' own unit, relative to their range, and the larger of the two
     "absolute": {"bandwidth": 0.1, "relative_bandwidth": 0.0},
     "relative": {"bandwidth": 0.0, "relative_bandwidth": 0.03},
@@ -44,6 +47,15 @@ every_bandwidth = pytest.mark.parametrize("width", BANDWIDTHS.values(), ids=BAND
 absolute_or_relative = pytest.mark.parametrize("width", list(BANDWIDTHS.values())[:2], ids=list(BANDWIDTHS)[:2])
 
 pytestmark = pytest.mark.usefixtures("double")
+
+
+def with_width(how, **width):
+    """The same distance with another bandwidth, where it has one."""
+    return how if isinstance(how, Exact) else replace(how, **width)
+
+
+def at_samples(how):
+    return isinstance(how, Surrogate) and how.support != "shared"
 
 
 def samples(n, seed=0, batch=8, location=0.0, scale=1.0):
@@ -179,7 +191,7 @@ def test_bin_and_filter_is_a_kernel_estimate(kernel):
 def test_binned_losses_are_the_direct_ones(how, kernel, width):
     how = replace(how, **width, kernel=kernel, grid_size=finer(1500, kernel))
     inputs = two_laws()
-    value, gradients = value_and_gradients(lambda x, y: compare(x, y, how), *inputs)
+    value, gradients = value_and_gradients(lambda x, y: how(x, y), *inputs)
     direct, direct_gradients = value_and_gradients(lambda x, y: compare_slowly(x, y, how), *inputs)
     assert_close(value, direct, rtol=1e-2, atol=0)
     # A single gradient is the slope of a chord of the kernel, and of first order; the errors have no common sign.
@@ -197,7 +209,7 @@ def test_the_error_of_a_grid_is_of_second_order(how, kernel, width):
     for size in (150, 300, 600):
         at_size = replace(how, **width, kernel=kernel, grid_size=finer(size, kernel))
         direct = compare_slowly(*inputs, at_size)
-        errors.append(float(((compare(*inputs, at_size) - direct) / direct).abs().mean()))
+        errors.append(float(((at_size(*inputs) - direct) / direct).abs().mean()))
     # A quarter each time, so a sixteenth of the first; single errors depend on where samples fall between grid points.
     assert errors[1] < 0.5 * errors[0]
     assert errors[2] < 0.12 * errors[0]
@@ -211,9 +223,9 @@ def test_binned_losses_are_the_direct_ones_on_any_samples(how, kernel, pair):
     # A kernel wide enough that each law is seen from every sample of the other: Appendix F divides by what is there.
     how = replace(how, kernel=kernel, relative_bandwidth=0.5, grid_size=finer(500, kernel))
     spread = float(torch.cat(pair, -1).detach().max() - torch.cat(pair, -1).detach().min())
-    unit = 1 / spread if how.distance == "l2" else spread
+    unit = 1 / spread if how.kind == "l2" else spread
     x, y = (part.detach() for part in pair)
-    assert_close(compare(x, y, how) / unit, compare_slowly(x, y, how) / unit, rtol=1e-2, atol=1e-6)
+    assert_close(how(x, y) / unit, compare_slowly(x, y, how) / unit, rtol=1e-2, atol=1e-6)
 
 
 # Distances of laws --------------------------------------------------------------------------------------------------
@@ -222,26 +234,26 @@ def test_binned_losses_are_the_direct_ones_on_any_samples(how, kernel, pair):
 @every_kind
 def test_the_root_is_taken_of_each_support(how):
     x, y = (part.detach() for part in two_laws())
-    squared, rooted = compare(x, y, how), compare(x, y, replace(how, rooted=True))
-    if how.support == "shared" or how.distance != "surrogate":
+    squared, rooted = how(x, y), replace(how, rooted=True)(x, y)
+    if not at_samples(how):
         assert_close(rooted, squared.sqrt())
     else:  # one root for each of the two supports (eq:practical_loss_app): a² + b² ≤ (a + b)² ≤ 2(a² + b²)
         assert (rooted.square() >= squared).all()
         assert (rooted.square() <= 2 * squared + 1e-12).all()
         fine = replace(how, rooted=True, kernel="gaussian", grid_size=1000)
-        assert_close(compare(x, y, fine), compare_slowly(x, y, fine), rtol=1e-2, atol=0)
+        assert_close(fine(x, y), compare_slowly(x, y, fine), rtol=1e-2, atol=0)
 
 
 @every_kind
 def test_no_distance_from_a_law_to_itself(how):
     x = samples(40)
-    assert_close(compare(x, x, how), torch.zeros(8), rtol=0, atol=1e-15)
+    assert_close(how(x, x), torch.zeros(8), rtol=0, atol=1e-15)
 
 
 @every_kind
 def test_one_sample_a_law_is_enough(how):
     x, y = torch.tensor([[0.2]], requires_grad=True), torch.tensor([[0.9]])
-    value = compare(x, y, how)
+    value = how(x, y)
     (gradient,) = torch.autograd.grad(value.sum(), x)
     assert value.isfinite().all()
     assert gradient.isfinite().all()
@@ -250,17 +262,17 @@ def test_one_sample_a_law_is_enough(how):
 @every_kind
 def test_distances_are_symmetric_and_positive(how):
     x, y = (part.detach() for part in two_laws())
-    assert_close(compare(x, y, how), compare(y, x, how))
-    assert (compare(x, y, how) > 0).all()
+    assert_close(how(x, y), how(y, x))
+    assert (how(x, y) > 0).all()
 
 
 @every_kind
 @absolute_or_relative
 def test_distances_ignore_a_common_shift(how, width):
-    how = replace(how, **width)
+    how = with_width(how, **width)
     x, y = (part.detach() for part in two_laws())
     # 64 and not 60: a power of two leaves the rounding of grid positions almost as it was.
-    assert_close(compare(x + 64, y + 64, how), compare(x, y, how), rtol=1e-8, atol=1e-12)
+    assert_close(how(x + 64, y + 64), how(x, y), rtol=1e-8, atol=1e-12)
 
 
 @every_kind
@@ -268,16 +280,16 @@ def test_distances_ignore_a_common_shift(how, width):
 def test_a_relative_bandwidth_makes_distances_scale_with_returns(how, factor):
     # Masses stay, gaps grow by c (property S of the paper, squared). A density falls by c: L² grows by 1/c.
     x, y = (part.detach() for part in two_laws())
-    expected = compare(x, y, how) * (1 / factor if how.distance == "l2" else factor)
-    assert_close(compare(factor * x, factor * y, how), expected, rtol=1e-8, atol=0)
+    expected = how(x, y) * (1 / factor if how.kind == "l2" else factor)
+    assert_close(how(factor * x, factor * y), expected, rtol=1e-8, atol=0)
 
 
 @every_kind
 def test_rows_do_not_see_each_other(how):
     x, y = two_laws()
-    value = compare(x, y, how)
+    value = how(x, y)
     assert value.shape == (8,)
-    assert_close(torch.stack([compare(x[i : i + 1], y[i : i + 1], how)[0] for i in range(8)]), value)
+    assert_close(torch.stack([how(x[i : i + 1], y[i : i + 1])[0] for i in range(8)]), value)
     (gradient,) = torch.autograd.grad(value[3], x)
     assert gradient[3].abs().sum() > 0
     assert gradient[[0, 1, 2, 4, 5, 6, 7]].abs().sum() == 0
@@ -287,11 +299,11 @@ def test_rows_do_not_see_each_other(how):
 def test_gradients_stay_out_of_a_target_without_any(how):
     x, y = two_laws()
     target = y.detach()
-    compare(x, target, how).sum().backward()
+    how(x, target).sum().backward()
     assert x.grad is not None
     assert target.grad is None
     assert y.grad is None
-    assert not compare(x.detach(), target, how).requires_grad
+    assert not how(x.detach(), target).requires_grad
 
 
 @every_kind
@@ -301,9 +313,9 @@ def test_gradients_stay_out_of_a_target_without_any(how):
 @pytest.mark.parametrize("reward", [0.1, 3.0, 1e4])
 def test_a_dirac_target_is_an_ordinary_one(how, width, rooted, dtype, reward):
     # What termination leaves: inside the predicted returns, beside them, far from them.
-    how = replace(how, **width, rooted=rooted)
+    how = replace(with_width(how, **width), rooted=rooted)
     x = samples(40).to(dtype).requires_grad_()
-    value = compare(x, torch.full((8, 30), reward, dtype=dtype), how)
+    value = how(x, torch.full((8, 30), reward, dtype=dtype))
     (gradient,) = torch.autograd.grad(value.sum(), x)
     assert value.isfinite().all()
     assert (value > 0).all()
@@ -316,12 +328,12 @@ def test_a_dirac_target_is_an_ordinary_one(how, width, rooted, dtype, reward):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("reward", [0.0, -2.0, 1e4])
 def test_two_equal_diracs_are_no_distance_apart(how, width, rooted, dtype, reward):
-    how = replace(how, **width, rooted=rooted)
+    how = replace(with_width(how, **width), rooted=rooted)
     x = torch.full((3, 40), reward, dtype=dtype, requires_grad=True)
-    value = compare(x, torch.full((3, 30), reward, dtype=dtype), how)
+    value = how(x, torch.full((3, 30), reward, dtype=dtype))
     (gradient,) = torch.autograd.grad(value.sum(), x)
     # A density of zero width has no unit but that of rounding: L² is as good as zero beside its 1/eps.
-    assert_close(value, torch.zeros(3, dtype=dtype), rtol=0, atol=1e-2 if how.distance == "l2" else 1e-5)
+    assert_close(value, torch.zeros(3, dtype=dtype), rtol=0, atol=1e-2 if how.kind == "l2" else 1e-5)
     assert gradient.isfinite().all()
 
 
@@ -331,14 +343,14 @@ def test_a_dirac_pulls_the_law_towards_it(how):
     # see the law only where samples are, and may do better to move those away (their literal forms alike).
     x = samples(100, scale=0.5).requires_grad_()
     for reward, sign in ((0.8, -1), (-0.8, 1)):
-        at_width = replace(how, bandwidth=0.3)
-        (gradient,) = torch.autograd.grad(compare(x, torch.full((8, 60), reward), at_width).sum(), x)
+        at_width = with_width(how, bandwidth=0.3)
+        (gradient,) = torch.autograd.grad(at_width(x, torch.full((8, 60), reward)).sum(), x)
         assert (sign * gradient.sum(-1) > 0).all()
 
 
 @every_kind
 def test_midpoints_know_the_distance_of_two_flows_better_than_draws(how):
-    how = replace(how, grid_size=400)
+    how = with_width(how, grid_size=400)
     weights, locations, scales = torch.tensor([0.3, 0.7]), torch.tensor([-0.5, 1.0]), torch.tensor([0.6, 0.9])
     one = FlowLaw(weights, locations, scales, torch.tensor(2.0))
     other = one.bootstrap(0.5, 0.9)
@@ -346,8 +358,7 @@ def test_midpoints_know_the_distance_of_two_flows_better_than_draws(how):
     def distance(n, rule, seed=0):
         z = base_points(n, rule, like=one.bound, generator=torch.Generator().manual_seed(seed))
         # Masses fall as 1/N and Ω grows as N: D² at N sample points falls as N⁻². A grid has its own number of points.
-        at_samples = how.distance == "surrogate" and how.support != "shared"
-        return (n**2 if at_samples else 1) * compare(one.at(z).unsqueeze(0), other.at(z).unsqueeze(0), how)
+        return (n**2 if at_samples(how) else 1) * how(one.at(z).unsqueeze(0), other.at(z).unsqueeze(0))
 
     truth = distance(4000, "midpoint")
     drawn = torch.cat([distance(200, "random", seed) for seed in range(30)])
@@ -368,23 +379,23 @@ def test_midpoints_know_the_distance_of_two_flows_better_than_draws(how):
         ({"relative_bandwidth": -1.0}, "must be non-negative"),
         ({"bandwidth": float("nan")}, "must be non-negative"),
         ({"grid_size": 3}, "grid_size must be at least 4, got 3"),
-        ({"distance": "surogate"}, "unknown distance 'surogate': did you mean 'surrogate'"),
         ({"support": "interpolate"}, "unknown support 'interpolate': did you mean 'interpolated'"),
         ({"kernel": "gausian"}, "unknown kernel 'gausian': did you mean 'gaussian'"),
-        ({"distance": "zebra"}, "known: exact, surrogate, l2"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(NfdrlError, match=message):
-        Comparison(**settings)
+        Surrogate(**settings)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("distance", ["surrogate", "l2"])
-def test_one_matrix_is_as_good_as_two_filters(distance, kernel):
+@pytest.mark.parametrize("kind", [Surrogate, L2])
+def test_one_matrix_is_as_good_as_two_filters(kind, kernel, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     x, y = (torch.randn(6, n, dtype=torch.float64, generator=generator).sort(-1).values for n in (12, 9))
     y[0] = x[0, 3]  # a Dirac
-    how = Comparison(distance, kernel=kernel)
-    for ours, theirs in zip(_by_form(x, y, how, 200), _by_filter(x, y, how, 200), strict=True):
+    how = kind(kernel=kernel, grid_size=200)
+    by_matrix = how.value_and_slope(x, y)
+    monkeypatch.setattr(grid_losses, "LARGEST_FORM", 0)
+    for ours, theirs in zip(by_matrix, how.value_and_slope(x, y), strict=True):
         assert_close(ours, theirs)

@@ -8,11 +8,9 @@ import torch
 from hypothesis import given
 from scipy.integrate import quad
 from scipy.stats import norm
-from torch.testing import assert_close
 
 from flow_laws import floats, flow_laws
 from nfdrl.errors import NfdrlError
-from nfdrl.laws import METHODS
 from nfdrl.laws.flow import FlowHead, FlowLaw
 from nfdrl.laws.pushforward import ChainLaw
 from nfdrl.numerics.flows import Affine, MixtureCDF, pushforward_log_prob
@@ -307,27 +305,7 @@ def test_a_wrong_number_of_raw_outputs_is_refused():
         FlowLaw.from_raw(torch.zeros(12))
 
 
-def test_the_fused_path_from_raw_outputs_is_the_plain_one():
+def test_gradients_reach_the_raw_outputs():
     raw = (2 * torch.randn(5, 13, generator=torch.Generator().manual_seed(6))).requires_grad_()
-    z, weight = torch.linspace(-3, 3, 40), torch.randn(5, 40, generator=torch.Generator().manual_seed(7))
-    fused = FlowLaw.from_raw(raw, 3.0)
-    plain = FlowLaw(fused.weights, fused.locations, fused.scales, fused.bound)
-    torch.testing.assert_close(fused.at(z), plain.at(z))
-    gradients = [torch.autograd.grad((law.at(z) * weight).sum(), raw, retain_graph=True)[0] for law in (fused, plain)]
-    torch.testing.assert_close(*gradients)
-    assert torch.autograd.gradcheck(lambda value: FlowLaw.from_raw(value, 3.0).at(z[:5]), (raw,))
-
-
-@pytest.mark.parametrize("name", ["nfdrl-s", "nfdrl-e"])
-def test_the_fused_loss_is_the_plain_one(name):
-    method = METHODS[name]
-    raw = torch.randn(6, 13, dtype=torch.float64, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    reward, discount = torch.randn(6, dtype=torch.float64), torch.tensor([0.9, 0.9, 0.0, 1.0, 0.5, 0.9]).double()
-    target = FlowLaw.from_raw(raw.detach().flip(0), 3.0).bootstrap(reward, discount)
-    fused = FlowLaw.from_raw(raw, 3.0)
-    plain = FlowLaw(fused.weights, fused.locations, fused.scales, fused.bound)
-    parts = (target.weights, target.locations, target.scales, target.bound, target.center)
-    moved = FlowLaw(*parts, validate=False)
-    losses = method.loss(fused, target), method.loss(plain, moved)
-    assert_close(*losses)
-    assert_close(*(torch.autograd.grad(loss.sum(), raw)[0] for loss in losses))
+    z = torch.linspace(-3, 3, 5)
+    assert torch.autograd.gradcheck(lambda value: FlowLaw.from_raw(value, 3.0).at(z), (raw,))

@@ -59,7 +59,8 @@ def test_a_bad_update_moves_nothing_and_is_counted(factor: float) -> None:
     learner, replay = agent.learner, agent.trainer.replay
     method = agent.method
     assert isinstance(method, Poisoned)
-    learner.method = replace(method, bad=frozenset({method.calls[0] + 1}))
+    bad = replace(method, bad=frozenset({method.calls[0] + 1}))
+    learner.engine.work = replace(learner.engine.work, method=bad)
     before = {name: value.clone() for name, value in learner.tensors().items() if name != "updates"}
     learner.update(replay.sample(8))
     after = learner.tensors()

@@ -123,7 +123,7 @@ class Agent:
         """The action for one observation or for a batch of them, in the form of Stable-Baselines3's `predict`."""
         batch, single = self._batch(observation)
         actor = self.trainer.actor
-        chosen = actor.greedy(batch) if deterministic else actor.act(batch, self.config.epsilon_end)
+        chosen = actor.engine.greedy(batch) if deterministic else actor.act(batch, self.config.epsilon_end)
         action = chosen + int(self.action_space.start)
         return action.reshape(()) if single else action, None
 

@@ -8,17 +8,21 @@ import torch
 from torch import Tensor
 
 from nfdrl.laws.base import Law
-from nfdrl.networks import Network
 from nfdrl.replay import Batch
 
+Predictor = Callable[[Tensor], Law]  # observations (B, ...) → laws (B, A): a network
 Valuation = Callable[[Law], Tensor]  # laws (B, A) → the values (B, A) by which actions are chosen
 
 
 @torch.no_grad()
 def bellman_target(
-    batch: Batch, target: Network, value: Valuation, chooser: Network | None = None, next_action: Tensor | None = None
+    batch: Batch,
+    target: Predictor,
+    value: Valuation,
+    chooser: Predictor | None = None,
+    next_action: Tensor | None = None,
 ) -> Law:
-    """The law of r + γZ(x′, a′) for one sampled transition a row (eq:bootstrap_Bellman).
+    """The law of r + γZ(x′, a′) for one sampled transition per row (eq:bootstrap_Bellman).
 
     The next action is the given one, or the greedy one in `value`: by the target network's own laws, or by those of
     `chooser` (Double-Q, van Hasselt et al. 2016). `batch.discount` is γ (γⁿ over n steps), and 0 where the episode

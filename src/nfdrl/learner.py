@@ -6,17 +6,16 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nfdrl.bellman import Valuation, bellman_target
+from nfdrl.bellman import Valuation
+from nfdrl.engines import EngineName, Work, engine_for
 from nfdrl.errors import NfdrlError
-from nfdrl.laws.base import Law, LinearHead, Method
-from nfdrl.laws.direct import Direct
+from nfdrl.laws.base import Method
 from nfdrl.networks import Network
 from nfdrl.replay import Batch
 from nfdrl.risk import Mean
@@ -34,7 +33,7 @@ class Optimisation:
     target_every: int = 1  # updates between two moves of the target network
     target_tau: float = 1.0  # share of the online weights in such a move: 1 is a copy
     double_q: bool = False  # van Hasselt et al. 2016: the online network chooses the next action
-    direct: bool = True  # updates in NumPy where the method has such a form; otherwise through PyTorch's graph
+    engine: EngineName = "auto"  # compiled where it can run, else graph
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
@@ -50,7 +49,7 @@ class Optimisation:
 
 
 class Learner:
-    """An online network, its target copy and the optimisers."""
+    """An online network, its target copy, the engine that computes gradients and the optimisers that follow them."""
 
     def __init__(
         self,
@@ -64,108 +63,75 @@ class Learner:
         self.method, self.online, self.settings = method, network, settings
         self.risk, self.generator = risk, generator
         self.target = copy.deepcopy(network).requires_grad_(False)
-        groups = method.parameter_groups(network.head)
+        self.updates = 0
+        self.skipped = self.skipped_in_a_row = 0  # updates whose loss or gradient was not finite
+        self._bind()
+
+    def _bind(self) -> None:
+        """Lay weights and gradients out flat, and build the engine and the optimisers on them."""
+        network, settings = self.online, self.settings
+        groups = self.method.parameter_groups(network.head)
         apart = {id(p): k for k, group in enumerate(groups) for p in group["params"]}
         order = sorted(network.named_parameters(), key=lambda named: apart.get(id(named[1]), -1))
         names = [name for name, _ in order]
-        self._online_weights, gradient = flatten(network, names)
+        self._online_weights, self._gradient = flatten(network, names)
         self._target_weights, _ = flatten(self.target, names)
-        network.renew()
+        work = Work(self.method, network, self.risk, self.target, self.generator, settings.double_q)
+        self.engine = engine_for(work, settings.engine)
+        self._accumulated = [p.grad for p in self.engine.accumulating() if p.grad is not None]
         shared = sum(p.numel() for _, p in order if id(p) not in apart)
-        self._gradient = gradient
-        # Autograd adds to gradients, NumPy's layers set them.
-        set_anew = {id(p) for p in network.dense_parameters()}
-        self._added_up = [p.grad for p in network.parameters() if p.grad is not None and id(p) not in set_anew]
-        self.optimizer = FlatAdam(
-            self._online_weights[:shared], gradient[:shared], settings.learning_rate, settings.adam_eps
-        )
+        parts = self._online_weights[:shared], self._gradient[:shared]
+        self.optimizer = self.engine.adam(*parts, settings.learning_rate, settings.adam_eps)
         self._special = [_special_optimiser(group) for group in groups]
-        self.updates = 0
-        self.skipped = self.skipped_in_a_row = 0  # updates whose loss or gradient was not finite
 
-    def update(self, batch: Batch, next_action: Tensor | None = None) -> float:
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made from: weights and gradients of one learner share memory, and those of a copy its own."""
+        kept = ("method", "online", "settings", "risk", "generator", "target", "updates", "skipped", "skipped_in_a_row")
+        return {name: getattr(self, name) for name in kept} | {"rate": self.learning_rate, "tensors": self.tensors()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        tensors, rate = state.pop("tensors"), state.pop("rate")
+        self.__dict__.update(state)
+        self._bind()
+        self.load_tensors(tensors)
+        self.set_learning_rate(rate)
+
+    def update(self, batch: Batch, next_action: Tensor | None = None, weight: Tensor | None = None) -> float:
         """One step on one batch; the mean loss, before the step.
 
-        Without `next_action` the next action is greedy in the risk functional. Where the loss or its gradient is not
-        finite, no weight moves, and the update is counted as skipped.
+        Without `next_action` the next action is greedy in the risk functional; `weight` is a factor on the loss of each
+        row. Where the loss or its gradient is not finite, no weight moves, and the update is counted as skipped.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found here, and skipped
-            loss = (self._through_graph if self.direct is None else self._direct)(batch, next_action)
+            loss = self.engine.differentiate(batch, next_action, weight)
             self._step(loss)
         self.updates += 1
         if self.updates % self.settings.target_every == 0:
             self.sync()
         return loss
 
-    @cached_property
-    def direct(self) -> Direct | None:
-        """The method in NumPy, where everything an update needs has that form."""
-        networks = self.online, self.target
-        possible = all(n.dense is not None and isinstance(n.head, LinearHead) for n in networks)
-        if not (possible and self.settings.direct and self.risk == RISK_NEUTRAL):
-            return None
-        return self.method.direct(self.generator)
-
-    def _direct(self, batch: Batch, next_action: Tensor | None) -> float:
-        """The mean loss; its gradient goes where the optimiser reads it. Only convolutions need a graph."""
-        direct, online, dense = self.direct, self.online, self.online.dense
-        assert direct is not None
-        assert dense is not None
-        rows, actions = len(batch.action), cast(LinearHead, online.head).actions
-        following = self.target.raw(batch.next_observation).reshape(rows, actions, -1)
-        if next_action is None:
-            double = self.settings.double_q
-            judged = online.raw(batch.next_observation).reshape(following.shape) if double else following
-            chosen = direct.means(judged).argmax(-1)
-        else:
-            chosen = next_action.numpy()
-        stem = online.stem(batch.observation)
-        outputs = dense.forward(stem.detach().numpy())
-        columns = (batch.action, batch.reward, batch.discount)
-        action, reward, discount = (column.numpy() for column in columns)
-        raw = outputs[-1].reshape(following.shape)
-        losses, pull = direct.differentiate(raw, action, following, chosen, reward, discount)
-        grad = dense.backward(outputs, pull.reshape(rows, -1), stem.requires_grad)
-        if grad is not None:
-            stem.backward(torch.from_numpy(grad))  # type: ignore[no-untyped-call]
-        return float(losses.sum()) / rows
-
-    def _through_graph(self, batch: Batch, next_action: Tensor | None) -> float:
-        """The same for every method, risk and device."""
-        chooser = self.online if self.settings.double_q else None
-        target = bellman_target(batch, self.target, self.risk, chooser, next_action)
-        online, dense = self.online, self.online.dense
-        if dense is None:
-            return self._backward(online(batch.observation), batch, target)
-        stem = online.stem(batch.observation)
-        outputs = dense.forward(stem.detach().numpy())
-        output = torch.from_numpy(outputs[-1]).requires_grad_()
-        loss = self._backward(online.law(output), batch, target)
-        assert output.grad is not None
-        grad = dense.backward(outputs, output.grad.numpy(), stem.requires_grad)
-        if grad is not None:
-            stem.backward(torch.from_numpy(grad))  # type: ignore[no-untyped-call]
-        return loss
-
-    def _backward(self, law: Law, batch: Batch, target: Law) -> float:
-        losses = self.method.loss(law.select(batch.action), target, self.generator)
-        # The gradient of their mean, without the mean's own step of autograd.
-        losses.backward(_shares(len(losses), losses.dtype, losses.device))  # type: ignore[no-untyped-call]
-        return float(losses.detach().mean())
-
     def _step(self, loss: float) -> None:
         norm = vector_norm(self._gradient)
         if math.isfinite(norm) and math.isfinite(loss):
             self.skipped_in_a_row = 0
-            self.optimizer.step(self.settings.max_grad_norm, None if self._special else norm)
+            self.optimizer.step(self._scale(norm))
             for optimiser, max_norm in self._special:
                 if max_norm is not None:
                     nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], max_norm)
                 optimiser.step()
         else:
             self.skipped, self.skipped_in_a_row = self.skipped + 1, self.skipped_in_a_row + 1
-        if self._added_up:
-            torch._foreach_zero_(self._added_up)
+        for gradient in self._accumulated:
+            gradient.zero_()
+
+    def _scale(self, norm: float) -> float:
+        """The factor that clips the gradient of the main optimiser; `norm` is that of the whole gradient."""
+        limit = self.settings.max_grad_norm
+        if limit is None:
+            return 1.0
+        if self._special:
+            norm = vector_norm(self._gradient[: len(self.optimizer.state["mean"])])
+        return limit / norm if norm > limit else 1.0
 
     @property
     def learning_rate(self) -> float:
@@ -211,53 +177,12 @@ class Learner:
             optimiser.load_state_dict(whole)
 
 
-class FlatAdam:
-    """Adam (Kingma and Ba 2015, Algorithm 1) on one flat tensor, with the gradient's norm clipped on the way.
-
-    The kernel is that of `torch.optim.Adam(fused=True)`, whose Python costs more than the kernel at this size.
-    """
-
-    def __init__(self, weights: Tensor, gradient: Tensor, learning_rate: float, eps: float) -> None:
-        self.weights, self.gradient = weights, gradient
-        self.learning_rate, self.eps = learning_rate, eps
-        self.state = {
-            "mean": torch.zeros_like(weights),
-            "square": torch.zeros_like(weights),
-            "step": torch.zeros((), dtype=torch.float32, device=weights.device),
-        }
-
-    def step(self, max_norm: float | None = None, norm: float | None = None) -> None:
-        """Move the weights once; the gradient's norm may be given where it is known."""
-        scale = None  # the kernel divides the gradient by it
-        if max_norm is not None:
-            norm = vector_norm(self.gradient) if norm is None else norm
-            if norm > max_norm:
-                scale = torch.tensor(norm / max_norm, dtype=torch.float32, device=self.gradient.device)
-        self.state["step"].add_(1)
-        torch._fused_adam_(
-            *([self.weights], [self.gradient], [self.state["mean"]], [self.state["square"]], [], [self.state["step"]]),
-            lr=self.learning_rate,
-            beta1=0.9,
-            beta2=0.999,
-            weight_decay=0.0,
-            eps=self.eps,
-            amsgrad=False,
-            maximize=False,
-            grad_scale=scale,
-        )
-
-
 def vector_norm(values: Tensor) -> float:
     """The Euclidean norm; a dot product, whose calls take a third of the time of PyTorch's."""
     if values.device.type != "cpu":
         return float(torch.linalg.vector_norm(values))
     array = values.numpy()
     return math.sqrt(float(np.dot(array, array)))
-
-
-@lru_cache(maxsize=16)
-def _shares(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.full((n,), 1 / n, dtype=dtype, device=device)
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -6,19 +6,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, cast
 
 import gymnasium
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nfdrl.dense import Dense, Layer, Patches
 from nfdrl.errors import NfdrlError
-from nfdrl.laws.base import Head, Law, LinearHead, Method
+from nfdrl.laws.base import Head, Law, Method
 
 NATURE_LEAST_SIDE = 36  # the three convolutions of Mnih et al. 2015 leave nothing of a smaller image
 
@@ -70,7 +67,8 @@ class Torso(nn.Module, ABC):
 
     def forward(self, observation: Tensor) -> Tensor:
         """Observations (B, ...) to features (B, F)."""
-        return self.layers.forward(self.stem(observation))
+        features: Tensor = self.layers(self.stem(observation))
+        return features
 
 
 class OneHot(Torso):
@@ -174,87 +172,38 @@ class NatureCNN(ImageTorso):
 
 
 class SmallCNN(ImageTorso):
-    """The torso of Young and Tian 2019 for MinAtar's 10 × 10 × C, and for other images of at least 3 × 3.
+    """The torso of Young and Tian 2019 for MinAtar's 10 × 10 × C, and for other images of at least 3 × 3."""
 
-    Its convolution is small enough to be the first of the linear layers, on patches of the image.
-    """
+    KERNEL = 3
 
     def __init__(self, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool = False) -> None:
         channels, height, width = shape if channels_first else (shape[-1], *shape[:-1])
-        convolutions = nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU(inplace=True))
+        convolutions = nn.Sequential(nn.Conv2d(channels, 16, self.KERNEL), nn.ReLU(inplace=True))
         super().__init__(convolutions, shape, widths, channels_first, scale)
-        self.patches = Patches(height, width, channels, 3)
+        self.image = height, width, channels
 
     def stem(self, observation: Tensor) -> Tensor:
-        """Images to rows, nothing more."""
-        return self.channels_last(observation).flatten(1)
-
-    def forward(self, observation: Tensor) -> Tensor:
-        """Images to features."""
-        rows = self.convolve(self.channels_last(observation)).permute(0, 2, 3, 1).flatten(1)
-        return self.layers.forward(rows)
+        """Images to rows, position by position."""
+        return self.convolve(self.channels_last(observation)).permute(0, 2, 3, 1).flatten(1)
 
 
 class Network(nn.Module):
-    """Observation → features → the return law of every action.
-
-    Without gradients, on the CPU, the linear layers run in NumPy.
-    """
+    """Observation → features → the return law of every action."""
 
     def __init__(self, torso: nn.Module, head: Head) -> None:
         super().__init__()
         self.torso = torso
         self.head = head
-        self._dense: Dense | None = None
 
     def forward(self, observation: Tensor) -> Law:
         """The laws of all actions; batch shape (B, A)."""
-        dense = None if torch.is_grad_enabled() else self.dense
-        if dense is None:
-            return self.head.forward(self.torso.forward(observation))
-        return self.law(torch.from_numpy(self.raw(observation)))
+        return self.head(self.torso(observation))
 
-    # Without the modules' hooks: for one observation they take longer than the network.
-    __call__ = forward
-
-    @property
-    def dense(self) -> Dense | None:
-        """The linear layers in NumPy, where they can run there: a torso of ours, in float32 on the CPU."""
-        dense, layers = self._dense, self._linear
-        if dense is None or dense.address != layers[0].weight.data_ptr():
-            rectified = len(layers) - isinstance(self.head, LinearHead)
-            patches = self.torso.patches if isinstance(self.torso, SmallCNN) else None
-            dense = self._dense = Dense(layers, rectified, patches) if Dense.suits(layers) else None
-        return dense
-
-    def dense_parameters(self) -> list[nn.Parameter]:
-        """The parameters of the linear layers, where these run in NumPy."""
-        return [] if self.dense is None else [p for layer in self._linear for p in layer.parameters()]
-
-    def renew(self) -> None:
-        """Look for parameters and gradients anew; to be called where they were moved."""
-        self._dense = None
-
-    @cached_property
-    def _linear(self) -> list[Layer]:
-        if not isinstance(self.torso, Torso):
-            return []
-        first = [cast(Any, self.torso.convolutions)[0]] if isinstance(self.torso, SmallCNN) else []
-        layers = cast(list[Layer], [*first, *self.torso.layers])
-        return [*layers, self.head.linear] if isinstance(self.head, LinearHead) else layers
-
-    def raw(self, observation: Tensor) -> NDArray[Any]:
-        """What the linear layers put out, in NumPy and without gradients; shape (B, ...) → (B, outputs)."""
-        dense = self.dense
-        assert dense is not None, "the network has no linear layers in NumPy"
-        if isinstance(self.torso, MLP):  # whose stem has nothing to learn, and for which the context takes long
-            return dense.forward(self.stem(observation).numpy())[-1]
-        with torch.no_grad():
-            return dense.forward(self.stem(observation).numpy())[-1]
-
-    def stem(self, observation: Tensor) -> Tensor:
-        """What the linear layers are given; shape (B, ...) → (B, F)."""
-        return cast(Torso, self.torso).stem(observation)
+    def __call__(self, observation: Tensor) -> Law:
+        """The laws of all actions; batch shape (B, A)."""
+        law = super().__call__(observation)
+        assert isinstance(law, Law)
+        return law
 
     @torch.no_grad()
     def dormant(self, observation: Tensor) -> dict[str, float]:
@@ -276,16 +225,11 @@ class Network(nn.Module):
         ]
         try:
             if hooks:
-                self.torso.forward(observation)
+                self.torso(observation)
         finally:
             for hook in hooks:
                 hook.remove()
         return shares
-
-    def law(self, output: Tensor) -> Law:
-        """The laws of what the linear layers put out."""
-        head = self.head
-        return head.read(output) if isinstance(head, LinearHead) else head.forward(output)
 
 
 def table(method: Method, states: int, actions: int) -> Network:

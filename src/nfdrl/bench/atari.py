@@ -36,7 +36,6 @@ from nfdrl.bench.race import (
     summary,
 )
 from nfdrl.bench.report import Row
-from nfdrl.dense import Dense
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import find_method
 from nfdrl.learner import Learner
@@ -175,6 +174,8 @@ def _trunk(learner: Learner, batch: Batch) -> None:
 
     Without the head, and through the same layers as the update's.
     """
+    from nfdrl.engines.compiled.layers import Dense
+
     online, target = (cast(Torso, network.torso) for network in (learner.online, learner.target))
     forward, both = (Dense(cast(Any, [*torso.layers]), len(torso.layers)) for torso in (target, online))
     with torch.no_grad():

@@ -1,7 +1,7 @@
 """The losses as the paper prints them, every pair written out: O(N²) time and memory, and nothing to get wrong.
 
-They are what the fast forms of `nfdrl.losses.cramer` are timed against and tested against. Samples need not be
-sorted. All are squared distances, one number a batch row.
+They are what the fast forms of `nfdrl.losses` are timed against and tested against. Samples need not be
+sorted. All are squared distances, one number per row.
 """
 
 from __future__ import annotations

@@ -24,7 +24,9 @@ from torch.autograd.profiler import profile
 
 from nfdrl.bench import literal
 from nfdrl.bench.report import Row, growth_exponent, print_table, show_bytes, show_seconds, write_metrics
-from nfdrl.losses.cramer import Comparison, Distance, Support, compare, joint_range
+from nfdrl.losses.exact import Exact
+from nfdrl.losses.grid import joint_range
+from nfdrl.losses.surrogate import Support, Surrogate
 from nfdrl.numerics.kde import Grid
 from nfdrl.threads import threads
 
@@ -67,21 +69,20 @@ def _literal_grid(predicted: Tensor, target: Tensor) -> Tensor:
     return literal.surrogate_grid(predicted, target, BANDWIDTH, grid.points())
 
 
-def _ours(distance: Distance, support: Support = "shared") -> Loss:
+def _ours(support: Support) -> Loss:
     # The literal forms' kernel and bandwidth; grids as large as the package takes them by default.
-    how = Comparison(distance, support, kernel="gaussian", bandwidth=BANDWIDTH, relative_bandwidth=0.0)
-    return partial(compare, how=how)
+    return Surrogate(support=support, kernel="gaussian", bandwidth=BANDWIDTH, relative_bandwidth=0.0)
 
 
 SURROGATE, EXACT = "literal surrogate", "literal exact"
 FORMS = (
     Form(SURROGATE, _literal_samples, SURROGATE, "#000000", "s"),
     Form("direct grid KDE", _literal_grid, SURROGATE, "#E69F00", "D"),
-    Form("ours shared", _ours("surrogate", "shared"), SURROGATE, "#0072B2", "o"),
-    Form("ours interpolated", _ours("surrogate", "interpolated"), SURROGATE, "#56B4E9", "^"),
-    Form("ours samples", _ours("surrogate", "samples"), SURROGATE, "#009E73", "v"),
+    Form("ours shared", _ours("shared"), SURROGATE, "#0072B2", "o"),
+    Form("ours interpolated", _ours("interpolated"), SURROGATE, "#56B4E9", "^"),
+    Form("ours samples", _ours("samples"), SURROGATE, "#009E73", "v"),
     Form(EXACT, literal.cramer_energy, EXACT, "#D55E00", "P"),
-    Form("ours exact", _ours("exact"), EXACT, "#CC79A7", "X"),
+    Form("ours exact", Exact(), EXACT, "#CC79A7", "X"),
 )
 
 

@@ -19,6 +19,7 @@ from nfdrl.bench.race import (
     row,
     summary,
 )
+from nfdrl.engines import EngineName
 
 ENV, WIDTHS = "CartPole-v1", (64, 64)
 COURSE = Course(batch=64, buffer=50_000, warm_up=500, learning_rate=1e-3)
@@ -27,13 +28,13 @@ SMOKE_ROUNDS, SMOKE_STRETCH = 1, 60
 DQN, FLOW = "ours dqn", "ours nfdrl-s"
 
 
-def _ours(method: str, direct: bool = True) -> Callable[[int], Run]:
+def _ours(method: str, engine: EngineName = "auto", risk: str = "mean") -> Callable[[int], Run]:
     def make(seed: int) -> Run:
         from nfdrl.agent import Agent
         from nfdrl.networks import TorsoSizes
 
-        config = COURSE.config(direct=direct, torso=TorsoSizes(mlp=WIDTHS))
-        agent = Agent(method, ENV, seed=seed, config=config, device="cpu")
+        config = COURSE.config(engine=engine, torso=TorsoSizes(mlp=WIDTHS))
+        agent = Agent(method, ENV, seed=seed, config=config, risk=risk, device="cpu")
 
         def run(steps: int) -> None:
             agent.learn(steps, progress=False)
@@ -54,8 +55,9 @@ CONTESTANTS = (
     Contestant("ours qr-dqn", _ours("qr-dqn"), SB3_QRDQN),
     Contestant(FLOW, _ours("nfdrl-s"), SB3_QRDQN),
     Contestant("ours nfdrl-e", _ours("nfdrl-e"), SB3_QRDQN),
-    Contestant("ours dqn, through the graph", _ours("dqn", direct=False), SB3_DQN),
-    Contestant("ours nfdrl-s, through the graph", _ours("nfdrl-s", direct=False), SB3_QRDQN),
+    Contestant(f"{FLOW}, by CVaR", _ours("nfdrl-s", risk="cvar:0.1"), FLOW),
+    Contestant("ours dqn, through the graph", _ours("dqn", "graph"), SB3_DQN),
+    Contestant("ours nfdrl-s, through the graph", _ours("nfdrl-s", "graph"), SB3_QRDQN),
 )
 PAIRS = ((SB3_DQN, DQN), (SB3_QRDQN, FLOW), (DQN, FLOW), ("ours nfdrl-s, through the graph", FLOW))
 

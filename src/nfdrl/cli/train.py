@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import dataclass, fields
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +13,6 @@ from nfdrl.cli.settings import apply_settings
 from nfdrl.errors import NfdrlError
 
 if TYPE_CHECKING:
-    from nfdrl.agent import Agent
     from nfdrl.runs.session import Run
 
 KEPT = ("method", "env", "seed", "preset", "set", "risk", "checkpoint_every", "out")  # by a run that is resumed
@@ -88,6 +85,7 @@ class Train:
         from nfdrl.runs.session import Interrupted
 
         run, steps = self._new() if self.resume is None else self._resumed(self.resume)
+        print(run.agent.trainer.actor.engine)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("default", UserWarning)
@@ -123,7 +121,6 @@ class Train:
             tensorboard=self.tensorboard,
             overwrite=self.overwrite,
         )
-        advise(run.agent)
         return run, preset.steps if self.steps is None else self.steps
 
     def _resumed(self, folder: Path) -> tuple[Run, int | None]:
@@ -142,11 +139,3 @@ class Train:
         default = next(field.default for field in fields(self) if field.name == name)
         value = getattr(self, name)
         return None if value == default else value
-
-
-def advise(agent: Agent) -> None:
-    """Say what would make the run faster, where something would."""
-    from nfdrl.laws.flow import FlowMethod
-
-    if isinstance(agent.method, FlowMethod) and agent.device.type == "cpu" and find_spec("numba") is None:
-        print('without Numba an update takes several times as long: pip install "nfdrl[fast]"', file=sys.stderr)

@@ -30,7 +30,7 @@ from nfdrl.laws.flow import FlowMethod
 from nfdrl.laws.fraction import FQF
 from nfdrl.laws.implicit import IQN
 from nfdrl.laws.quantile import QRDQN
-from nfdrl.losses.cramer import Comparison
+from nfdrl.losses.exact import Exact
 from nfdrl.networks import Network, table
 from nfdrl.training.policy_evaluation import Evaluation, embedded_table, evaluate_policy
 from nfdrl.training.ranges import within
@@ -240,7 +240,7 @@ def stored_limits(
     """The family's limit for pairs by their index, unless the store has it; flows of one shape share theirs."""
     method, name = contender.method, contender.label
     if isinstance(method, FlowMethod):
-        method = replace(method, comparison=Comparison("exact"), samples=FIT_LEVELS, points="midpoint", terminal_std=0)
+        method = replace(method, comparison=Exact(), samples=FIT_LEVELS, points="midpoint", terminal_std=0)
         name = f"flow-{method.components}x{method.n_flows}"
     chosen = limit_pairs(problem)
 

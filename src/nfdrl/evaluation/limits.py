@@ -24,7 +24,7 @@ from nfdrl.laws.monotone import UMDQN, MonotoneLaw
 from nfdrl.laws.pushforward import PushforwardLaw
 from nfdrl.laws.quantile import QRDQN, QuantileLaw
 from nfdrl.losses.categorical import project
-from nfdrl.losses.cramer import cramer_exact
+from nfdrl.losses.exact import cramer_exact
 from nfdrl.numerics.atoms import equal_masses, midpoints
 from nfdrl.numerics.base_points import base_points
 

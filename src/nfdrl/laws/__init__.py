@@ -12,7 +12,8 @@ from nfdrl.laws.fraction import FQF
 from nfdrl.laws.implicit import IQN
 from nfdrl.laws.monotone import UMDQN
 from nfdrl.laws.quantile import QRDQN
-from nfdrl.losses.cramer import Comparison
+from nfdrl.losses.exact import Exact
+from nfdrl.losses.surrogate import Surrogate
 
 METHODS: dict[str, Method] = {
     "dqn": DQN(),
@@ -22,8 +23,8 @@ METHODS: dict[str, Method] = {
     "fqf": FQF(),
     "er-dqn": ERDQN(),
     "umdqn": UMDQN(),
-    "nfdrl-s": FlowMethod(Comparison(distance="surrogate")),
-    "nfdrl-e": FlowMethod(Comparison(distance="exact")),
+    "nfdrl-s": FlowMethod(Surrogate()),
+    "nfdrl-e": FlowMethod(Exact()),
 }
 
 __all__ = ["METHODS", "Law", "Method", "find_method"]

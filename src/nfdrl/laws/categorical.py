@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
-from nfdrl.laws.direct import Array, Direct
 from nfdrl.losses.categorical import categorical_kl, project
 from nfdrl.numerics.atoms import (
     atomic_mean,
@@ -82,48 +80,6 @@ class CategoricalHead(LinearHead):
 
 
 @final
-class CategoricalDirect(Direct):
-    """`C51` on raw outputs: the derivative of its loss in the logits is the difference of the masses."""
-
-    def __init__(self, atoms: int, v_min: float, v_max: float) -> None:
-        self.support = np.linspace(v_min, v_max, atoms, dtype=np.float32)
-        self.step = (v_max - v_min) / (atoms - 1)
-
-    def means(self, raw: Array) -> Array:
-        """Σ mass · atom."""
-        found: Array = np.exp(_log_softmax(raw)) @ self.support
-        return found
-
-    def differentiate(
-        self, raw: Array, action: Array, following: Array, chosen: Array, reward: Array, discount: Array
-    ) -> tuple[Array, Array]:
-        """KL(projected target ‖ predicted) (Bellemare et al. 2017, Algorithm 1)."""
-        rows, support = np.arange(len(raw)), self.support
-        masses = np.exp(_log_softmax(following[rows, chosen]))
-        atoms = (reward[:, None] + discount[:, None] * support).clip(support[0], support[-1])
-        position = (atoms - support[0]) / np.float32(self.step)
-        if not np.isfinite(position).all():  # no place for the mass, and a loss that says so
-            masses = np.where(np.isfinite(position), masses, np.float32(np.nan))
-            position = np.nan_to_num(position)
-        left = position.astype(np.int64).clip(0, len(support) - 2)
-        right = (position - left).astype(np.float32) * masses
-        place = (left + len(support) * rows[:, None]).ravel()
-        shares = [np.bincount(place + k, part.ravel(), masses.size) for k, part in ((0, masses - right), (1, right))]
-        target = (shares[0] + shares[1]).reshape(masses.shape).astype(np.float32)
-        log_masses = _log_softmax(raw[rows, action])
-        gradient = np.zeros_like(raw)
-        gradient[rows, action] = (np.exp(log_masses) - target) / np.float32(len(raw))
-        entropy = target * np.log(np.where(target > 0, target, 1))
-        return (entropy - target * log_masses).sum(-1), gradient
-
-
-def _log_softmax(logits: Array) -> Array:
-    moved = logits - logits.max(-1, keepdims=True)
-    result: Array = moved - np.log(np.exp(moved).sum(-1, keepdims=True))
-    return result
-
-
-@final
 @dataclass(frozen=True)
 class C51(Method):
     """Categorical distributional Q-learning (Bellemare et al. 2017, Algorithm 1)."""
@@ -141,10 +97,6 @@ class C51(Method):
     def head(self, features: int, actions: int) -> CategoricalHead:
         """A linear head of `atoms` logits an action."""
         return CategoricalHead(features, actions, self.atoms, self.v_min, self.v_max)
-
-    def direct(self, generator: torch.Generator | None) -> Direct:  # noqa: ARG002
-        """The same in NumPy."""
-        return CategoricalDirect(self.atoms, self.v_min, self.v_max)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
         """KL(projected target ‖ predicted), which is 0 at equality; shape (...).

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
-from nfdrl.laws.direct import Array, Direct
 from nfdrl.numerics.atoms import bellman_coefficients, common_shape
 
 
@@ -72,30 +70,6 @@ class DiracHead(LinearHead):
 
 @final
 @dataclass(frozen=True)
-class DiracDirect(Direct):
-    """`DQN` on raw outputs: the derivative of its loss is the error, clipped."""
-
-    threshold: float | None
-
-    def means(self, raw: Array) -> Array:
-        """The outputs themselves."""
-        return raw[..., 0]
-
-    def differentiate(
-        self, raw: Array, action: Array, following: Array, chosen: Array, reward: Array, discount: Array
-    ) -> tuple[Array, Array]:
-        """½u² of the error u, straight beyond the threshold."""
-        rows = np.arange(len(raw))
-        error = raw[rows, action, 0] - (reward + discount * following[rows, chosen, 0])
-        slope = error if self.threshold is None else error.clip(-self.threshold, self.threshold)
-        gradient = np.zeros_like(raw)
-        gradient[rows, action, 0] = slope / np.float32(len(raw))
-        # ½s² + |s|(|u| − |s|) = s(u − s/2) for the clipped error s, which has the sign of u.
-        return slope * (error - np.float32(0.5) * slope), gradient
-
-
-@final
-@dataclass(frozen=True)
 class DQN(Method):
     """Q-learning on the mean (Mnih et al. 2015, Algorithm 1)."""
 
@@ -106,10 +80,6 @@ class DQN(Method):
     def head(self, features: int, actions: int) -> DiracHead:
         """A linear head."""
         return DiracHead(features, actions)
-
-    def direct(self, generator: torch.Generator | None) -> Direct:  # noqa: ARG002
-        """The same in NumPy."""
-        return DiracDirect(self.huber_threshold)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
         """½u² of the difference u of means, straight beyond the threshold; shape (...)."""

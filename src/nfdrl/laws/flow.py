@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
-from importlib.util import find_spec
+from itertools import pairwise
+from statistics import NormalDist
 from typing import final
 
 import torch
@@ -14,15 +14,17 @@ from typing_extensions import Self
 
 from nfdrl.errors import NfdrlError, check_finite, check_positive
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
-from nfdrl.laws.direct import Direct
-from nfdrl.laws.flow_raw import MIN_SCALE, Span, raw_loss, raw_returns, read_raw, zero_point
 from nfdrl.laws.pushforward import ChainLaw, PushforwardLaw
-from nfdrl.losses.cramer import Comparison, compare
-from nfdrl.numerics.atoms import bellman_coefficients
+from nfdrl.losses.exact import Exact
+from nfdrl.losses.l2 import L2
+from nfdrl.losses.surrogate import Surrogate
 from nfdrl.numerics.base_points import base_points
+from nfdrl.numerics.constants import constant
 from nfdrl.numerics.flows import Flow, MixtureCDF
 from nfdrl.numerics.mixture import mixture_erf
-from nfdrl.numerics.normal import bivariate_normal_cdf, normal_cdf, normal_quantile
+from nfdrl.numerics.normal import SQRT_HALF, bivariate_normal_cdf, normal_cdf, normal_quantile
+
+MIN_SCALE = 1e-2  # the narrowest component; keeps 1/σ and its gradients finite
 
 
 @final
@@ -48,59 +50,31 @@ class FlowLaw(PushforwardLaw):
         *,
         validate: bool = True,
     ) -> None:
-        self._parts: tuple[Tensor, Tensor, Tensor, Tensor] | None = weights, locations, scales, bound
-        self._raw: tuple[Tensor, Span] | None = None
-        self._moves: tuple[Tensor, Tensor] | None = None
-        self._center = center
+        self.weights, self.locations, self.scales = weights, locations, scales
+        self._bound = bound
+        self._center = torch.zeros_like(bound) if center is None else center
         if validate:
             self._check()
 
     @property
-    def weights(self) -> Tensor:
-        """Mixture weights w; shape (..., n)."""
-        return self._read()[0]
-
-    @property
-    def locations(self) -> Tensor:
-        """Mixture locations μ; shape (..., n)."""
-        return self._read()[1]
-
-    @property
-    def scales(self) -> Tensor:
-        """Mixture scales σ; shape (..., n)."""
-        return self._read()[2]
-
-    @property
     def bound(self) -> Tensor:
         """The range G: half the length of the support; shape (...)."""
-        return self._read()[3]
+        return self._bound
 
     @property
     def center(self) -> Tensor:
         """The middle of the support: 0 until a bootstrap moves it; shape (...)."""
-        bound = self.bound
-        return torch.zeros_like(bound) if self._center is None else self._center
+        return self._center
 
     @property
     def batch_shape(self) -> torch.Size:
         """The shape of `mean()`."""
-        return self.bound.shape if self._raw is None else self._raw[0].shape[:-1]
+        return self._bound.shape
 
     @property
     def reference(self) -> Tensor:
-        """One of the law's tensors, for its dtype and device."""
-        return self.bound if self._raw is None else self._raw[0]
-
-    def _read(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        # Raw outputs are mapped when a parameter is first asked for: a law from which one action is selected never is.
-        if self._parts is None:
-            assert self._raw is not None
-            weights, locations, scales, bound = read_raw(*self._raw)
-            if self._moves is not None:
-                self._center, discount = self._moves
-                bound = discount * bound
-            self._parts = weights, locations, scales, bound
-        return self._parts
+        """The bound, for its dtype and device."""
+        return self._bound
 
     def _check(self) -> None:
         shape = self.weights.shape
@@ -134,21 +108,14 @@ class FlowLaw(PushforwardLaw):
 
         Shapes: (..., 3n + 1) → batch shape (...)
         """
-        n, left_over = divmod(raw.shape[-1] - 1, 3)
-        if n < 1 or left_over:
+        n = int(raw.shape[-1]) // 3
+        if n < 1 or raw.shape[-1] != 3 * n + 1:
             raise NfdrlError(f"a flow law needs 3n + 1 raw outputs, got {raw.shape[-1]}")
-        return cls._of(raw, (least_bound, initial_bound - least_bound))
-
-    @classmethod
-    def _of(cls, raw: Tensor, span: Span) -> Self:
-        law = cls.__new__(cls)
-        law._raw, law._parts, law._center, law._moves = (raw, span), None, None, None
-        return law
-
-    @property
-    def raw(self) -> tuple[Tensor, Span] | None:
-        """The outputs of `from_raw` and what their range is made of, where the law is theirs."""
-        return self._raw if self._moves is None else None
+        # One shift for the three parts and one softplus for the two positive ones.
+        logits, locations, free = torch.split(raw + zero_point(n, raw.dtype, raw.device), [n, n, n + 1], -1)
+        least, unit = _units(n, least_bound, initial_bound - least_bound, raw.dtype, raw.device)
+        positive = torch.addcmul(least, unit, nn.functional.softplus(free))
+        return cls(logits.softmax(-1), locations, positive[..., :n], positive[..., n], validate=False)
 
     @property
     def unit(self) -> Flow:
@@ -157,21 +124,12 @@ class FlowLaw(PushforwardLaw):
 
     def at(self, z: Tensor) -> Tensor:
         """Returns at base points `z`: G(2F − 1) is a sum of error functions with amplitudes G wᵢ."""
-        if self._raw is not None and not z.requires_grad:
-            returns = raw_returns(*self._raw, z)
-            if self._moves is None:
-                return returns
-            reward, discount = self._moves
-            return torch.addcmul(reward.unsqueeze(-1), discount.unsqueeze(-1), returns)
         amplitudes = self.bound.unsqueeze(-1) * self.weights
         return self.center.unsqueeze(-1) + mixture_erf(z, amplitudes, self.locations, self.scales)
 
     def mean(self) -> Tensor:
         """G(2 Σ wᵢ Φ(−μᵢ/√(1+σᵢ²)) − 1), moved to the center; 2Φ(a) − 1 = erf(a/√2)."""
-        weights, locations, scales, bound = self._read()
-        probits = -locations * torch.addcmul(_two(scales.dtype, scales.device), scales, scales, value=2).rsqrt()
-        mean = bound * (weights * torch.erf(probits)).sum(-1)
-        return mean if self._center is None else self._center + mean
+        return self.center + self.bound * (self.weights * torch.erf(SQRT_HALF * self._probits())).sum(-1)
 
     def variance(self) -> Tensor:
         """4G²(E[F(Z)²] − E[F(Z)]²), with E[F²] = Σᵢⱼ wᵢwⱼ Φ₂(aᵢ, aⱼ; 1/√((1+σᵢ²)(1+σⱼ²)))."""
@@ -196,31 +154,45 @@ class FlowLaw(PushforwardLaw):
 
     def select(self, action: Tensor | int) -> Self:
         """The laws of the chosen actions."""
-        if self._raw is not None and self._moves is None:  # one gather instead of five
-            raw, span = self._raw
-            return self._of(select_rows(raw, action, 1), span)
         mixture = (select_rows(part, action, 1) for part in (self.weights, self.locations, self.scales))
         affine = (select_rows(part, action, 0) for part in (self.bound, self.center))
         return type(self)(*mixture, *affine, validate=False)
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> Self:
         """The law of reward + discount · Z: center and bound move, the masses stay (eq:target_bootstrap)."""
-        if self._raw is not None and self._moves is None:  # its parameters may never be asked for
-            law = self._of(*self._raw)
-            law._moves = self._coefficients(reward, discount)
-            return law
         center, bound = self._moved(reward, discount)
         return type(self)(self.weights, self.locations, self.scales, bound, center, validate=False)
 
-    def _coefficients(self, reward: Tensor | float, discount: Tensor | float) -> tuple[Tensor, Tensor]:
-        shift, scale = bellman_coefficients(reward, discount, self.reference)
-        shape = self.batch_shape
-        return (shift, scale) if shift.shape == scale.shape == shape else (shift.expand(shape), scale.expand(shape))
+
+def initial_mixture(n: int) -> tuple[list[float], float]:
+    """Locations and the common scale of n equal components whose mixture is nearly N(0, 1).
+
+    F is then nearly Φ and the law nearly uniform on its range. Locations are the means of n equal slices of
+    N(0, 1), drawn in so that neighbours overlap; the scale restores unit variance.
+    """
+    normal = NormalDist()
+    densities = [0.0, *(normal.pdf(normal.inv_cdf(k / n)) for k in range(1, n)), 0.0]
+    locations = [0.7 * n * (left - right) for left, right in pairwise(densities)]
+    return locations, math.sqrt(1 - sum(value**2 for value in locations) / n)
 
 
-@lru_cache(maxsize=8)
-def _two(dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.tensor(2.0, dtype=dtype, device=device)
+@constant
+def zero_point(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What is added to raw outputs so that zeros give the initial mixture."""
+    spread, width = initial_mixture(n)
+    scale, bound = _inverse_softplus(width - MIN_SCALE), _inverse_softplus(1.0)
+    return torch.tensor([0.0] * n + spread + [scale] * n + [bound], dtype=dtype, device=device)
+
+
+@constant
+def _units(n: int, least: float, unit: float, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """What n scales and the bound are at least, and their unit."""
+    both = [MIN_SCALE] * n + [least], [1.0] * n + [unit]
+    return torch.tensor(both[0], dtype=dtype, device=device), torch.tensor(both[1], dtype=dtype, device=device)
+
+
+def _inverse_softplus(value: float) -> float:
+    return math.log(math.expm1(value))
 
 
 @final
@@ -260,7 +232,7 @@ class FlowHead(LinearHead):
 class FlowMethod(Method):
     """NFDRL: a flow law trained by a Cramér-type comparison of sampled returns."""
 
-    comparison: Comparison = field(default_factory=Comparison)
+    comparison: Exact | Surrogate | L2 = field(default_factory=Surrogate)
     components: int = 4  # paper, table of hyper-parameters: n_components
     n_flows: int = 1  # paper, table of hyper-parameters: n_flows
     samples: int = 64  # ours: learns the laws of FrozenLake and MDP3 as closely as 128; the paper trains with 500
@@ -285,25 +257,10 @@ class FlowMethod(Method):
         return FlowHead(features, actions, self.components, self.n_flows, self.initial_bound, least)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
-        """The comparison of both laws' returns at base points; one number a row."""
+        """The comparison of both laws' returns at base points; one number per row."""
         assert isinstance(predicted, PushforwardLaw)
         z = base_points(self.samples, self.points, like=predicted.reference, generator=generator)
-        returns, how = self._target_returns(target, z), self.comparison
-        raw = predicted.raw if isinstance(predicted, FlowLaw) else None
-        if raw is None or how.rooted or how.support != "shared" or returns.requires_grad:
-            return compare(predicted.at(z), returns, how) * self.gain()
-        return raw_loss(*raw, z, returns, how) * self.gain()
-
-    def direct(self, generator: torch.Generator | None) -> Direct | None:
-        """Compiled functions, where Numba is installed and the comparison is one that they have."""
-        how = self.comparison
-        held = how.distance == "exact" or (how.support == "shared" and how.bandwidth == 0)
-        if self.n_flows > 1 or how.rooted or not held or find_spec("numba") is None:
-            return None
-        from nfdrl.laws.flow_direct import FlowDirect
-
-        shift = zero_point(self.components, torch.float32, torch.device("cpu")).numpy()
-        return FlowDirect(self, shift, MIN_SCALE, generator)
+        return self.comparison(predicted.at(z), self._target_returns(target, z)) * self.comparison.gain(self.samples)
 
     def _target_returns(self, target: Law, z: Tensor) -> Tensor:
         if not isinstance(target, PushforwardLaw):
@@ -313,15 +270,3 @@ class FlowMethod(Method):
             # A Dirac is what termination leaves; the paper draws it as N(r, σ) (section target).
             y = y + self.terminal_std * (target.bound == 0).to(y.dtype).unsqueeze(-1) * z
         return y
-
-    def gain(self) -> float:
-        """What the distance is multiplied by.
-
-        D² falls with the square of the number of grid points. Σ Ω (w − v)² (Appendix E) has the same minimum and
-        a size that does not depend on the grid, so that Adam's ε and gradient clipping see the same numbers.
-        """
-        if self.comparison.distance != "surrogate":
-            return 1.0
-        on_grid = self.comparison.support == "shared"
-        size = self.comparison.points(self.samples) if on_grid else self.samples
-        return float(size if self.comparison.rooted else size**2)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from nfdrl.errors import check_discount
 from nfdrl.laws.base import DensityLaw, select_rows
+from nfdrl.numerics.atoms import bellman_coefficients
 from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.flows import Affine, Chain, Flow, MixtureCDF, Probit, pushforward_log_prob
 from nfdrl.numerics.normal import normal_cdf, normal_quantile
@@ -72,9 +72,8 @@ class PushforwardLaw(DensityLaw):
         return torch.where(inside, 0.5 * (ratio + 1), 0.5), inside, y - center >= bound
 
     def _moved(self, reward: Tensor | float, discount: Tensor | float) -> tuple[Tensor, Tensor]:
-        discount = torch.as_tensor(discount, dtype=self.bound.dtype, device=self.bound.device)
-        check_discount(discount)
-        return reward + discount * self.center, discount * self.bound
+        shift, scale = bellman_coefficients(reward, discount, self.bound)
+        return shift + scale * self.center, scale * self.bound
 
 
 @final

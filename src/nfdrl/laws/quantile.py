@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import ClassVar, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
-from nfdrl.laws.direct import Array, Direct
 from nfdrl.losses.pinball import quantile_huber
 from nfdrl.numerics.atoms import (
     bootstrap_atoms,
@@ -74,32 +71,6 @@ class QuantileHead(LinearHead):
 
 @final
 @dataclass(frozen=True)
-class QuantileDirect(Direct):
-    """`QRDQN` on raw outputs: all pairs of quantiles in one pass, without arrays of them; needs Numba."""
-
-    threshold: float
-
-    def means(self, raw: Array) -> Array:
-        """The mean of the quantiles."""
-        found: Array = raw.mean(-1)
-        return found
-
-    def differentiate(
-        self, raw: Array, action: Array, following: Array, chosen: Array, reward: Array, discount: Array
-    ) -> tuple[Array, Array]:
-        """The quantile Huber loss."""
-        from nfdrl.numerics.fused import quantile_huber as compiled
-
-        rows = np.arange(len(raw))
-        targets = reward[:, None] + discount[:, None] * following[rows, chosen]
-        losses, slopes = compiled(raw[rows, action], targets, np.float32(self.threshold))
-        gradient = np.zeros_like(raw)
-        gradient[rows, action] = slopes / np.float32(len(raw))
-        return losses, gradient
-
-
-@final
-@dataclass(frozen=True)
 class QRDQN(Method):
     """Quantile-regression Q-learning (Dabney et al. 2018, Algorithm 1)."""
 
@@ -111,10 +82,6 @@ class QRDQN(Method):
     def head(self, features: int, actions: int) -> QuantileHead:
         """A linear head of `quantiles` values an action."""
         return QuantileHead(features, actions, self.quantiles)
-
-    def direct(self, generator: torch.Generator | None) -> Direct | None:  # noqa: ARG002
-        """The same compiled, where Numba is installed."""
-        return None if find_spec("numba") is None else QuantileDirect(self.huber_threshold)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
         """Quantile Huber loss, summed over predicted and averaged over target quantiles; shape (...).

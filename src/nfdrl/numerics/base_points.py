@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
 from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.numerics.constants import constant
 from nfdrl.numerics.normal import normal_quantile
 
 RULES = ("midpoint", "random")
@@ -27,7 +26,7 @@ def base_points(n: int, rule: str = "midpoint", *, like: Tensor, generator: torc
     raise unknown_name("base-point rule", rule, RULES)
 
 
-@lru_cache(maxsize=64)
+@constant
 def _midpoints(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     levels = (torch.arange(n, dtype=torch.float64) + 0.5) / n
     return normal_quantile(levels).to(dtype=dtype, device=device)

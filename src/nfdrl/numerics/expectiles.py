@@ -33,7 +33,7 @@ def impute_atoms(expectiles: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
     g = (1 - tau) * x / (2 * tau - 1)
     gaps = x.diff(dim=-1).clamp_min(torch.finfo(x.dtype).eps)
     # A tail atom lighter than a tenth of the outermost level would lie far out: only invalid values ask for one.
-    floor = 0.1 * min(float(levels[0]), 1 - float(levels[-1]))
+    floor = 0.1 * torch.minimum(levels[0], 1 - levels[-1])
     cdf = _monotone((1 + g.diff(dim=-1) / gaps).clamp(floor, 1 - floor))
     first, last = cdf[..., :1], cdf[..., -1:]
     lowest = x[..., :1] - (g[..., :1] + x[..., :1]) / first

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, cast
 
 import torch
 from torch import Tensor
+
+from nfdrl.numerics.constants import constant
 
 Kernel = Literal["gaussian", "multi-scale"]
 KERNELS: tuple[Kernel, ...] = ("gaussian", "multi-scale")
@@ -104,7 +105,7 @@ def kernel_response(size: int, width: Tensor, kernel: Kernel) -> Tensor:
     return cast(Tensor, torch.fft.rfft(total).real)
 
 
-@lru_cache(maxsize=64)
+@constant
 def _cached_response(size: int, width: float, kernel: Kernel, dtype: torch.dtype, device: torch.device) -> Tensor:
     return kernel_response(size, torch.tensor(width, dtype=torch.float64), kernel).to(dtype=dtype, device=device)
 

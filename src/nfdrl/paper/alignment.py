@@ -10,7 +10,10 @@ from torch import Tensor
 
 from nfdrl.evaluation.distances import cramer
 from nfdrl.laws.mixture import MixtureLaw
-from nfdrl.losses.cramer import Comparison, compare, cramer_surrogate, joint_range
+from nfdrl.losses.distance import Distance
+from nfdrl.losses.exact import Exact
+from nfdrl.losses.grid import joint_range
+from nfdrl.losses.surrogate import Surrogate, cramer_surrogate
 from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.kde import Grid, smoothed_masses
 from nfdrl.paper.base import Experiment, Progress, Result
@@ -42,9 +45,9 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:  # noqa: ARG0
     truth = cramer(_law(PREDICTED), _law(TARGET)) ** 2
     different = [
         _by_index(predicted, target, TARGET),
-        *(float(compare(predicted, target, how)) for how in WAYS.values()),
+        *(float(how(predicted, target)) for how in WAYS.values()),
     ]
-    noise = [_by_index(predicted, same, PREDICTED), *(float(compare(predicted, same, how)) for how in WAYS.values())]
+    noise = [_by_index(predicted, same, PREDICTED), *(float(how(predicted, same)) for how in WAYS.values())]
     rows = [
         {"method": name, "distance": found, "same_law": alone, "signal": found / alone, "true_cramer_squared": truth}
         for name, found, alone in zip(("unaligned", *WAYS), different, noise, strict=True)
@@ -53,12 +56,12 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:  # noqa: ARG0
 
 
 # The paper's smoothing: one Gaussian of an absolute bandwidth, as many grid points as samples.
-_SMOOTH = Comparison("surrogate", kernel="gaussian", bandwidth=BANDWIDTH, relative_bandwidth=0.0, grid_size=MEASURED)
-WAYS = {
+_SMOOTH = Surrogate(kernel="gaussian", bandwidth=BANDWIDTH, relative_bandwidth=0.0, grid_size=MEASURED)
+WAYS: dict[str, Distance] = {
     "surrogate, shared grid": _SMOOTH,
     "surrogate, interpolated": replace(_SMOOTH, support="interpolated"),
     "surrogate, at samples": replace(_SMOOTH, support="samples", grid_size=None),
-    "exact": Comparison("exact"),
+    "exact": Exact(),
 }
 
 

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from nfdrl.losses.categorical import project
-from nfdrl.losses.cramer import Comparison, compare, cramer_surrogate
+from nfdrl.losses.distance import Distance
+from nfdrl.losses.exact import Exact
+from nfdrl.losses.surrogate import Surrogate, cramer_surrogate
 from nfdrl.numerics.kde import Grid, smoothed_masses
 from nfdrl.numerics.spread import pairwise_gap_sum
 
@@ -252,17 +254,17 @@ def near_and_far() -> tuple[list[Row], dict[str, Any]]:
     spike = 0.01 * torch.special.ndtri((torch.arange(200, dtype=torch.float64) + 0.5) / 200)
     pair = (spike.expand(len(gaps), -1), spike + gaps[:, None])
     for name, how in PRACTICE.items():
-        data["practice"][name] = compare(*pair, how).sqrt()
+        data["practice"][name] = how(*pair).sqrt()
     return [_plateau_row(data), _growth_row(data, "shared"), _growth_row(data, "samples")], data
 
 
 # The paper's smoothing, whatever the library's own defaults are: one Gaussian of an absolute bandwidth.
-_SMOOTH = Comparison("surrogate", kernel="gaussian", bandwidth=0.2, relative_bandwidth=0.0, grid_size=200)
-PRACTICE = {
+_SMOOTH = Surrogate(kernel="gaussian", bandwidth=0.2, relative_bandwidth=0.0, grid_size=200)
+PRACTICE: dict[str, Distance] = {
     "shared": _SMOOTH,
     "interpolated": replace(_SMOOTH, support="interpolated"),
     "samples": replace(_SMOOTH, support="samples", grid_size=None),
-    "exact": Comparison("exact"),
+    "exact": Exact(),
 }
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nfdrl.laws.flow import FlowLaw
-from nfdrl.losses.cramer import cramer_exact
+from nfdrl.losses.exact import cramer_exact
 from nfdrl.numerics.base_points import base_points
 from nfdrl.paper.base import Progress
 

@@ -7,7 +7,9 @@ from matplotlib.figure import Figure
 
 from nfdrl.envs.toy import mdp2
 from nfdrl.laws.flow import FlowMethod
-from nfdrl.losses.cramer import Comparison
+from nfdrl.losses.exact import Exact
+from nfdrl.losses.l2 import L2
+from nfdrl.losses.surrogate import Surrogate
 from nfdrl.paper.base import SAMPLES, Experiment, Progress, Result
 from nfdrl.paper.toy import Learned, learn_pair, valley
 from nfdrl.style import color_of, draw_law, draw_truth, figure, legend_below
@@ -16,25 +18,24 @@ from nfdrl.training.policy_evaluation import Evaluation
 SETTINGS = Evaluation(updates=8_000, batch_size=64, learning_rate=2e-2)
 SMOKE = Evaluation(updates=60, batch_size=16, learning_rate=2e-2)
 
-EXACT = Comparison(distance="exact")
-PAPER = Comparison(kernel="gaussian", bandwidth=0.05, relative_bandwidth=0.0)
+PAPER = Surrogate(kernel="gaussian", bandwidth=0.05, relative_bandwidth=0.0)
 
 LOADED = 0.7  # a coin that is not fair: the root then prefers one side, where at ½ it is indifferent
 
 # Label, method, comparison, probability of 0.8.
-CASES: tuple[tuple[str, str, Comparison, float], ...] = (
-    ("exact Cramér", "nfdrl-e", EXACT, 0.5),
-    ("surrogate", "nfdrl-s", Comparison(), 0.5),
-    ("L²", "l2", Comparison(distance="l2"), 0.5),
-    ("exact, rooted", "nfdrl-e", Comparison(distance="exact", rooted=True), 0.5),
-    ("surrogate, rooted", "nfdrl-s", Comparison(rooted=True), 0.5),
-    ("exact, p = 0.7", "nfdrl-e", EXACT, LOADED),
-    ("exact, rooted, p = 0.7", "nfdrl-e", Comparison(distance="exact", rooted=True), LOADED),
-    ("surrogate, p = 0.7", "nfdrl-s", Comparison(), LOADED),
-    ("surrogate, rooted, p = 0.7", "nfdrl-s", Comparison(rooted=True), LOADED),
+CASES: tuple[tuple[str, str, Exact | Surrogate | L2, float], ...] = (
+    ("exact Cramér", "nfdrl-e", Exact(), 0.5),
+    ("surrogate", "nfdrl-s", Surrogate(), 0.5),
+    ("L²", "l2", L2(), 0.5),
+    ("exact, rooted", "nfdrl-e", Exact(rooted=True), 0.5),
+    ("surrogate, rooted", "nfdrl-s", Surrogate(rooted=True), 0.5),
+    ("exact, p = 0.7", "nfdrl-e", Exact(), LOADED),
+    ("exact, rooted, p = 0.7", "nfdrl-e", Exact(rooted=True), LOADED),
+    ("surrogate, p = 0.7", "nfdrl-s", Surrogate(), LOADED),
+    ("surrogate, rooted, p = 0.7", "nfdrl-s", Surrogate(rooted=True), LOADED),
     ("Gaussian kernel, h = 0.05", "nfdrl-s", PAPER, 0.5),
-    ("interpolated to samples", "nfdrl-s", Comparison(support="interpolated"), 0.5),
-    ("at the samples", "nfdrl-s", Comparison(support="samples"), 0.5),
+    ("interpolated to samples", "nfdrl-s", Surrogate(support="interpolated"), 0.5),
+    ("at the samples", "nfdrl-s", Surrogate(support="samples"), 0.5),
 )
 
 

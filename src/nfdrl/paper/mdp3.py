@@ -19,7 +19,7 @@ from nfdrl.laws.flow import FlowMethod
 from nfdrl.laws.implicit import IQN, ImplicitLaw
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.laws.quantile import QuantileLaw
-from nfdrl.losses.cramer import Comparison
+from nfdrl.losses.exact import Exact
 from nfdrl.networks import table
 from nfdrl.numerics.atoms import midpoints
 from nfdrl.paper.base import SAMPLES, Experiment, Progress, Result, Row
@@ -44,7 +44,7 @@ SMOKE = Evaluation(updates=15, batch_size=16, learning_rate=1e-3)
 METHODS: dict[str, tuple[Method, Evaluation]] = {
     "iqn": (IQN(hidden=128, samples=32, target_samples=32, huber_threshold=0.0), NETWORK),
     "nfdrl-s": (FlowMethod(initial_bound=BOUND, samples=SAMPLES), FLOW),
-    "nfdrl-e": (FlowMethod(Comparison("exact"), initial_bound=BOUND, samples=SAMPLES), FLOW),
+    "nfdrl-e": (FlowMethod(Exact(), initial_bound=BOUND, samples=SAMPLES), FLOW),
 }
 
 

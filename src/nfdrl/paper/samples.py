@@ -8,7 +8,7 @@ from torch import Tensor
 from nfdrl.envs.toy import mdp2
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.laws.pushforward import PushforwardLaw
-from nfdrl.losses.cramer import Comparison, compare
+from nfdrl.losses.surrogate import Surrogate
 from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.normal import normal_cdf
 from nfdrl.paper.base import Experiment, Progress, Result
@@ -17,7 +17,7 @@ from nfdrl.style import BLUE, ORANGE, figure, legend_below
 from nfdrl.training.policy_evaluation import Evaluation
 
 MEASURED = 500  # paper, table of hyper-parameters: n_samples
-YARDSTICK = Comparison(kernel="gaussian", bandwidth=0.05, relative_bandwidth=0.0, grid_size=MEASURED)
+YARDSTICK = Surrogate(kernel="gaussian", bandwidth=0.05, relative_bandwidth=0.0, grid_size=MEASURED)
 SIZES = (4, 8, 16, 32, 64, 100, 200, 500)
 RULES = (("midpoint", BLUE), ("random", ORANGE))
 SETTINGS = Evaluation(updates=2_000, batch_size=32, learning_rate=2e-2)
@@ -30,7 +30,7 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
     for rule, _ in RULES:
         for size in SIZES[:3] if smoke else SIZES:
             # One grid for all, so that the losses measure the same thing.
-            method = FlowMethod(Comparison(grid_size=512), samples=size, points=rule)
+            method = FlowMethod(Surrogate(grid_size=512), samples=size, points=rule)
             learned = learn_pair(
                 mdp2(), (0, 0), method, SMOKE if smoke else SETTINGS,
                 method_name="nfdrl-s", label=f"{size} {rule} samples", seed=seed, progress=progress,
@@ -48,7 +48,7 @@ def yardstick(learned: Learned) -> Tensor:
     assert isinstance(learned.law, PushforwardLaw)
     z = base_points(MEASURED, like=learned.law.bound)
     truth = learned.truth.quantile(normal_cdf(z.double())).to(z.dtype)
-    return MEASURED**2 * compare(learned.law.at(z)[None], truth[None], YARDSTICK)[0]
+    return MEASURED**2 * YARDSTICK(learned.law.at(z)[None], truth[None])[0]
 
 
 def draw(result: Result) -> Figure:

@@ -34,7 +34,6 @@ from nfdrl.files import (
 )
 from nfdrl.laws import METHODS, Method
 from nfdrl.laws.flow import FlowMethod
-from nfdrl.losses.cramer import Comparison
 from nfdrl.networks import TorsoSizes
 from nfdrl.runs.journal import Snapshot
 from nfdrl.runs.layout import CONFIG, MANIFEST, SECOND, STATE, WEIGHTS
@@ -130,7 +129,7 @@ def method_name(method: Method) -> str:
             continue
         if not isinstance(method, FlowMethod) or not isinstance(known, FlowMethod):
             return name
-        if known.comparison.distance == method.comparison.distance:
+        if type(known.comparison) is type(method.comparison):
             return name
     return type(method).__name__
 
@@ -146,8 +145,8 @@ def method_from(config: Mapping[str, Any]) -> Method:
     if known is None:
         raise NfdrlError(f"the saved method {config['name']!r} is not part of nfdrl: pass `method` to load it")
     settings = dict(config["settings"])
-    if "comparison" in settings:
-        settings["comparison"] = dataclass_from(Comparison, settings["comparison"])
+    if isinstance(known, FlowMethod):
+        settings["comparison"] = dataclass_from(type(known.comparison), settings["comparison"])
     return dataclass_from(type(known), settings)
 
 

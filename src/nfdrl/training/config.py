@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from nfdrl.engines import ENGINES, EngineName
 from nfdrl.errors import NfdrlError, unknown_name
 from nfdrl.learner import Optimisation
 from nfdrl.networks import TorsoSizes
@@ -42,7 +43,7 @@ class TrainConfig:
     epsilon_fraction: float = 0.2  # paper, table of hyper-parameters: exploration_fraction
     num_envs: int = 1  # ours: one environment is stepped directly; the paper uses 4
     return_range: ReturnRange = "observed"  # ours: support or initial bound from the rewards of the first steps
-    direct: bool = True  # ours: updates in NumPy where a method has such a form, on a CPU; the same but for rounding
+    engine: EngineName = "auto"  # ours: compiled where it can run, else graph; the same numbers up to rounding
     report_every: int = 1_000  # ours: steps between two lines of metrics
     torso: TorsoSizes = field(default_factory=TorsoSizes)
 
@@ -62,6 +63,7 @@ class TrainConfig:
             ("learning_rate_decay", self.learning_rate_decay, DECAYS),
             ("frame_replay", self.frame_replay, FRAME_REPLAYS),
             ("return_range", self.return_range, RETURN_RANGES),
+            ("engine", self.engine, ENGINES),
         ):
             if value not in known:
                 raise unknown_name(kind, value, known)
@@ -76,7 +78,7 @@ class TrainConfig:
             self.target_every,
             self.target_tau,
             self.double_q,
-            self.direct,
+            self.engine,
         )
 
     def epsilon(self, fraction: float) -> float:

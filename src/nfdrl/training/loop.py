@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdrl.bellman import Valuation
+from nfdrl.engines import Engine, Work, engine_for
 from nfdrl.envs.make import Source
 from nfdrl.envs.stepping import Step, Stream, check_observation, check_step
 from nfdrl.laws.base import Method
-from nfdrl.laws.direct import Direct
 from nfdrl.learner import Learner
 from nfdrl.networks import Network
 from nfdrl.replay import Replay, storage_dtype
@@ -38,11 +38,8 @@ MAX_SKIPPED = 20  # updates in a row that may fail before training stops
 class Actor:
     """ε-greedy actions for all environments in one forward pass, or none where all explore."""
 
-    def __init__(self, network: Network, risk: Valuation, actions: int, rng: np.random.Generator) -> None:
-        self.network, self.risk = network, risk
-        self.direct: Direct | None = None
-        self.actions, self.rng = actions, rng
-        self.device = next(self.network.parameters()).device
+    def __init__(self, engine: Engine, actions: int, rng: np.random.Generator) -> None:
+        self.engine, self.actions, self.rng = engine, actions, rng
         self.explored: Array = np.zeros(0, np.bool_)  # whose last action was a random one
 
     def act(self, observation: Array, epsilon: float) -> Array:
@@ -52,21 +49,10 @@ class Actor:
         exploring = np.count_nonzero(explore)  # counting is the fastest way to ask for any and all
         if exploring == n:
             return self.rng.integers(self.actions, size=n)
-        action = self.greedy(observation)
+        action = self.engine.greedy(observation)
         if exploring:
             action = np.where(explore, self.rng.integers(self.actions, size=n), action)
         return action
-
-    def greedy(self, observation: Array) -> Array:
-        """The actions of greatest value; shape (B,)."""
-        if self.direct is not None:
-            raw = self.network.raw(torch.from_numpy(observation))
-            best: Array = self.direct.means(raw.reshape(len(raw), self.actions, -1)).argmax(-1)
-            return best
-        with torch.no_grad():  # not inference_mode: a law may cache a tensor that a later update differentiates through
-            law = self.network(torch.from_numpy(observation).to(self.device))
-            greedy: Array = self.risk(law).argmax(-1).numpy(force=True)
-        return greedy
 
 
 class Trainer:
@@ -82,7 +68,9 @@ class Trainer:
         self.method, self.network, self.source, self.config = method, network, source, config
         self.risk, self.seed, self.step = risk, seed, 0
         self.rng = np.random.default_rng(seed)
-        self.actor = Actor(network, risk, int(source.action_space.n), self.rng)
+        self.device = next(network.parameters()).device
+        engine = engine_for(Work(method, network, risk), config.engine)
+        self.actor = Actor(engine, int(source.action_space.n), self.rng)
         self.learner: Learner | None = None
         self._due = 0
         self._recent: deque[EpisodeEnd] = deque(maxlen=RECENT)
@@ -104,10 +92,10 @@ class Trainer:
 
     def start_learning(self) -> Learner:
         """Build the learner of the method and the network as they are."""
-        generator = torch.Generator(self.actor.device).manual_seed(self.seed)
+        generator = torch.Generator(self.device).manual_seed(self.seed)
         settings = self.config.optimisation()
         self.learner = Learner(self.method, self.network, settings, risk=self.risk, generator=generator)
-        self.actor.direct = self.learner.direct
+        self.actor.engine = self.learner.engine
         return self.learner
 
     def _after_warm_up(self) -> Learner:
@@ -188,8 +176,8 @@ class Trainer:
         if config.learning_rate_decay != "constant":
             learner.set_learning_rate(config.learning_rate * decay(config.learning_rate_decay, fraction))
         batch = self.replay.sample(count * config.batch_size)
-        if self.actor.device.type != "cpu":
-            batch = batch.to(self.actor.device)
+        if self.device.type != "cpu":
+            batch = batch.to(self.device)
         for part in [batch] if count == 1 else batch.split(config.batch_size):
             loss = learner.update(part)
             if not learner.skipped_in_a_row:
@@ -335,7 +323,6 @@ def change_head(network: Network, method: Method, actions: int) -> None:
         head = method.head(cast(int, network.torso.features), actions)
     head.load_state_dict(network.head.state_dict())
     network.head = head.to(next(network.parameters()).device)
-    network.__dict__.pop("_linear", None)
 
 
 def following(step: int, every: int | None) -> float:

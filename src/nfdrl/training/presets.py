@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from nfdrl.errors import unknown_name
 from nfdrl.laws.base import Method
 from nfdrl.laws.flow import FlowMethod
+from nfdrl.losses.grid import GridDistance
 from nfdrl.networks import TorsoSizes
 from nfdrl.training.config import TrainConfig
 
@@ -30,16 +31,13 @@ def paper_method(method: Method) -> Method:
     """The paper's table of hyper-parameters in a flow method; peers keep the settings of their own papers."""
     if not isinstance(method, FlowMethod):
         return method
-    smoothing = replace(
-        method.comparison,
-        kernel="gaussian",
-        bandwidth=0.05,  # bandwidth
-        relative_bandwidth=0.0,
-        grid_size=500,  # Algorithm 1: as many grid points as samples
-    )
+    how = method.comparison
+    if isinstance(how, GridDistance):
+        # The table's bandwidth; in Algorithm 1 as many grid points as samples.
+        how = replace(how, kernel="gaussian", bandwidth=0.05, relative_bandwidth=0.0, grid_size=500)
     return replace(
         method,
-        comparison=smoothing,
+        comparison=how,
         components=4,  # n_components
         n_flows=1,  # n_flows
         samples=500,  # n_samples

@@ -1,4 +1,4 @@
-"""Fully connected layers in NumPy, forward and backward, on views of a network's parameters and gradients.
+"""The linear layers of a network in NumPy, forward and backward, on views of its parameters and gradients.
 
 For batches of a hundred rows most of PyTorch's time goes into its own calls and its graph. NumPy's calls take a
 quarter of that, and a chain of linear layers needs no graph.
@@ -14,9 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from nfdrl.errors import NfdrlError
+from nfdrl.laws.base import Law, LinearHead
+from nfdrl.networks import Network, SmallCNN, Torso
+
 Array = NDArray[Any]
-
-
 Layer = nn.Linear | nn.Conv2d
 
 
@@ -35,7 +37,7 @@ class Patches:
 
 
 class Dense:
-    """Linear layers with ReLU behind the first `rectified` of them; float32 on the CPU.
+    """Linear layers, the first `rectified` of them followed by ReLU; float32 on the CPU.
 
     The first may be a convolution, with its `patches`. The arrays are views: they follow the weights wherever PyTorch
     moves them in place.
@@ -43,18 +45,11 @@ class Dense:
 
     def __init__(self, layers: Sequence[Layer], rectified: int, patches: Patches | None = None) -> None:
         self.rectified, self.patches = rectified, patches
-        self.address = layers[0].weight.data_ptr()  # elsewhere, the views are stale
         self._weights = [_view(layer.weight.detach()) for layer in layers]
         self._transposed = [weight.T for weight in self._weights]
         self._biases = [_view(cast(Tensor, layer.bias).detach()) for layer in layers]
         gradients = [(layer.weight.grad, cast(Tensor, layer.bias).grad) for layer in layers]
         self._into = [(None if w is None or b is None else (_view(w), _view(b))) for w, b in gradients]
-
-    @staticmethod
-    def suits(layers: Sequence[Layer]) -> bool:
-        """Whether there are layers, all in float32 on the CPU."""
-        parameters = [p for layer in layers for p in layer.parameters()]
-        return bool(parameters) and all(p.device.type == "cpu" and p.dtype == torch.float32 for p in parameters)
 
     def forward(self, x: Array) -> list[Array]:
         """The input (B, F), or its patches, and the output of every layer."""
@@ -81,6 +76,72 @@ class Dense:
             if k or to_input:
                 grad = grad @ self._weights[k]
         return grad if to_input else None
+
+
+class Trunk:
+    """A network up to the outputs of its linear layers; what comes before these, a stem, stays in PyTorch."""
+
+    def __init__(self, network: Network) -> None:
+        self.head, torso = network.head, cast(Torso, network.torso)
+        self.layers = linear_layers(network)
+        self._stem, self._patches = torso.stem, None
+        parameters = [p for name, p in torso.named_parameters() if not name.startswith("layers.")]
+        if isinstance(torso, SmallCNN):  # whose convolution is small enough to be the first of the linear layers
+            image, parameters = torso, []
+            self._stem = lambda observation: image.channels_last(observation).flatten(1)
+            self._patches = Patches(*torso.image, torso.KERNEL)
+        self.learned = any(p.requires_grad for p in parameters)  # whether the stem is
+        self._plain = not parameters  # no gradients to turn off, which takes time
+        self._find()
+
+    def _find(self) -> None:
+        """Look for weights and gradients, which may have gone elsewhere."""
+        weight = self.layers[0].weight
+        if weight.device.type != "cpu" or weight.dtype != torch.float32:
+            raise NfdrlError(
+                f"the network's weights are now {weight.dtype} on {weight.device}: the compiled engine needs "
+                "torch.float32 on the CPU; set engine='graph'"
+            )
+        self._address = weight.data_ptr()
+        rectified = len(self.layers) - isinstance(self.head, LinearHead)
+        self._dense = Dense(self.layers, rectified, self._patches)
+
+    @property
+    def dense(self) -> Dense:
+        """The linear layers, on the weights as they are."""
+        if self.layers[0].weight.data_ptr() != self._address:
+            self._find()
+        return self._dense
+
+    def stem(self, observation: Tensor) -> Tensor:
+        """What the linear layers are given; shape (B, ...) → (B, F)."""
+        return self._stem(observation)
+
+    def outputs(self, observation: Tensor) -> Array:
+        """What the linear layers put out, without gradients; shape (B, ...) → (B, outputs)."""
+        if self._plain:
+            return self.dense.forward(self.stem(observation).numpy())[-1]
+        with torch.no_grad():
+            return self.dense.forward(self.stem(observation).numpy())[-1]
+
+    def law(self, outputs: Tensor) -> Law:
+        """The laws of such outputs."""
+        return self.head.read(outputs) if isinstance(self.head, LinearHead) else self.head(outputs)
+
+    @torch.no_grad()
+    def laws(self, observation: Tensor) -> Law:
+        """The laws of all actions, without gradients."""
+        return self.law(torch.from_numpy(self.outputs(observation)))
+
+
+def linear_layers(network: Network) -> list[Layer]:
+    """The layers that a trunk runs in NumPy; none where the torso is not one of ours."""
+    torso = network.torso
+    if not isinstance(torso, Torso):
+        return []
+    first = [cast(Any, torso.convolutions)[0]] if isinstance(torso, SmallCNN) else []
+    last = [network.head.linear] if isinstance(network.head, LinearHead) else []
+    return cast(list[Layer], [*first, *torso.layers, *last])
 
 
 def _view(tensor: Tensor) -> Array:

@@ -1,6 +1,6 @@
-"""The arithmetic of flow laws, and of pairs of quantiles, on the CPU, compiled by Numba: each is one pass over memory.
+"""The arithmetic of flow laws on the CPU, compiled: each function is one pass over memory.
 
-What `laws.flow`, `losses.cramer` and `losses.pinball` say in PyTorch, in float32: they are the reference, and the tests
+What `laws.flow`, `losses.exact` and `losses.grid` say in PyTorch, in float32: they are the definition, and the tests
 hold these functions to them. A hundred small operations become five calls, which is most of the time of an update.
 
 Numbers that are not finite stay so: a row of them gets a loss that is not a number.
@@ -11,43 +11,20 @@ Shapes throughout: raw outputs (B, 3n + 1), base points (N,), returns (B, N), ta
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
-F = np.float32
+from nfdrl.engines.compiled.jit import HALF, ONE, TWO, ZERO, Array, F, compiled, compiled_sums, inlined
+
 Law = tuple[Array, F, F, F]  # what is added to raw outputs; the least scale; the least range, and its unit
 Grid = tuple[F, F, F, int]
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-# Products may be contracted and divisions become products; NaN and infinity keep their meaning.
-RULES = {"contract", "nsz", "arcp"}
-
-
-def compiled(function: Function) -> Function:
-    """Compiled at its first call, and kept on disk for the next process."""
-    return cast(Function, njit(cache=True, error_model="numpy", fastmath=RULES)(function))
-
-
-def compiled_sums(function: Function) -> Function:
-    """The same for a function whose sums may be taken in any order, so that they vectorise."""
-    return cast(Function, njit(cache=True, error_model="numpy", fastmath=RULES | {"reassoc"})(function))
-
-
-def inlined(function: Function) -> Function:
-    """Part of whatever compiled function calls it."""
-    return cast(Function, njit(inline="always")(function))
-
 
 LOG2_E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 LEAST_EXPONENT = F(-87.0)  # e⁻⁸⁷ is the smallest normal float
 SQRT_HALF, TWO_OVER_SQRT_PI = F(math.sqrt(0.5)), F(2 / math.sqrt(math.pi))
 EPS = F(np.finfo(np.float32).eps)
-ZERO, HALF, ONE = F(0), F(0.5), F(1)
 
 
 @inlined
@@ -68,7 +45,11 @@ def exp_negative(x: Any) -> Any:
 
 @inlined
 def erf_of(t: Any, gauss: Any) -> Any:
-    """erf(t) where e^{−t²} is known (Abramowitz and Stegun 7.1.26); its error is that of a float."""
+    """erf(t) where e^{−t²} is known (Abramowitz and Stegun 7.1.26).
+
+    Its absolute error is at most 5e-7, a few roundings of a float near 1: returns are off by so much of their law's
+    range. Relative to a small erf(t) it is large (0.5 % at t = 1e-4), which no return and no gradient here depends on.
+    """
     q = ONE / (ONE + F(0.3275911) * abs(t))
     p = F(1.061405429) * q + F(-1.453152027)
     p = p * q + F(1.421413741)
@@ -81,14 +62,14 @@ def erf_of(t: Any, gauss: Any) -> Any:
 def softplus(x: Any) -> Any:
     """log(1 + eˣ) = max(x, 0) + log(1 + u), u = e^{−|x|}, with log(1 + u) = 2 artanh(u/(2 + u)) as a series."""
     u = exp_negative(-abs(x))
-    s = u / (F(2) + u)  # at most ⅓
+    s = u / (TWO + u)  # at most ⅓
     q = s * s
     p = F(1 / 11)
     p = p * q + F(1 / 9)
     p = p * q + F(1 / 7)
     p = p * q + F(1 / 5)
     p = p * q + F(1 / 3)
-    return max(x, ZERO) + F(2) * s * (p * q + ONE)
+    return max(x, ZERO) + TWO * s * (p * q + ONE)
 
 
 @inlined
@@ -121,36 +102,74 @@ def means(raw: Array, law: Law) -> Array:
         read_row(raw, b, shift, least_scale, least, unit, n, parts, 0)
         total = ZERO
         for i in range(n):
-            probit = -parts[0, 1, i] / F(math.sqrt(F(2) + F(2) * parts[0, 2, i] * parts[0, 2, i]))
+            probit = -parts[0, 1, i] / F(math.sqrt(TWO + TWO * parts[0, 2, i] * parts[0, 2, i]))
             total += parts[0, 0, i] * erf_of(probit, exp_negative(-probit * probit))
         result[b] = total
     return result
 
 
+NODES, NODE_WEIGHTS = (part.astype(np.float32) for part in np.polynomial.legendre.leggauss(16))
+TWO_PI = F(2 * math.pi)
+
+
+@inlined
+def normal_cdf(z: Any) -> Any:
+    """Φ(z)."""
+    t = z * SQRT_HALF
+    return HALF + HALF * erf_of(t, exp_negative(-t * t))
+
+
+@compiled_sums
+def owen_integral(h: Any, a: Any) -> Any:
+    """T(h, a) for 0 ≤ a ≤ 1 (see `numerics.normal`), to a float's precision."""
+    total = ZERO
+    for k in range(len(NODES)):
+        x = HALF * a * (NODES[k] + ONE)
+        one_plus = ONE + x * x
+        total += NODE_WEIGHTS[k] * exp_negative(-HALF * h * h * one_plus) / one_plus
+    return HALF * a * total / TWO_PI
+
+
 @compiled
-def targets(raw: Array, law: Law, z: Array, reward: Array, discount: Array, terminal_std: F) -> Array:
-    """Returns r + γ(G(2F(z) − 1)) of the next laws; a terminal one is a point, or as wide as it is asked to be."""
+def owen_t(h: Any, ah: Any) -> Any:
+    """T(h, a) with the slope given as the product a·h; slopes above 1 are folded (see `numerics.normal`)."""
+    sign = -ONE if h * ah < ZERO else ONE
+    h, ah = abs(h), abs(ah)
+    if ah <= h:
+        return sign * owen_integral(h, ah / max(h, F(1e-30)))
+    below, above = normal_cdf(h), normal_cdf(ah)
+    return sign * (HALF * (below + above) - below * above - owen_integral(ah, h / ah))
+
+
+@compiled
+def cvars(raw: Array, law: Law, alpha: F, level: F) -> Array:
+    """G(2 Σ wᵢ Φ₂(aᵢ, Φ⁻¹(α); ρᵢ)/α − 1), aᵢ = −μᵢ/√(1+σᵢ²), ρᵢ = −1/√(1+σᵢ²); shape (B, 3n + 1) → (B,).
+
+    Φ₂ by Owen's T function, as in `numerics.normal`; √(1−ρ²) is −ρσ.
+    """
     shift, least_scale, least, unit = law
-    rows, n, count = len(raw), len(shift) // 3, len(z)
+    rows, n = len(raw), len(shift) // 3
     parts = np.empty((1, 3, n), np.float32)
-    result = np.empty((rows, count), np.float32)
+    result = np.empty(rows, np.float32)
+    level_mass = normal_cdf(level)
     for b in range(rows):
-        read_row(raw, b, shift, least_scale, least, unit, n, parts, 0)
-        spread = terminal_std if discount[b] == ZERO else ZERO
-        for k in range(count):
-            result[b, k] = reward[b] + spread * z[k]
+        bound = read_row(raw, b, shift, least_scale, least, unit, n, parts, 0)
+        total = ZERO
         for i in range(n):
-            rate = SQRT_HALF / parts[0, 2, i]
-            offset, amplitude = -parts[0, 1, i] * rate, parts[0, 0, i] * discount[b]
-            for k in range(count):
-                t = rate * z[k] + offset
-                result[b, k] += amplitude * erf_of(t, exp_negative(-t * t))
+            scale = parts[0, 2, i]
+            rho = -ONE / F(math.sqrt(ONE + scale * scale))
+            a, root = parts[0, 1, i] * rho, -rho * scale
+            opposite = ONE if a * level < ZERO else ZERO
+            joint = HALF * (normal_cdf(a) + level_mass - opposite)
+            joint -= owen_t(a, (level - rho * a) / root) + owen_t(level, (a - rho * level) / root)
+            total += parts[0, 0, i] * min(max(joint, ZERO), ONE)
+        result[b] = TWO * total / alpha - bound
     return result
 
 
 @compiled
 def returns(raw: Array, law: Law, z: Array) -> tuple[Array, tuple[Array, Array, Array, Array]]:
-    """Returns of the predicted laws, and what `gradient` needs: erf and e^{−t²} (B, n, N), parts (B, 3, n), G (B,)."""
+    """Returns G(2F(z) − 1), and what `gradient` needs: erf and e^{−t²} (B, n, N), parts (B, 3, n), G (B,)."""
     shift, least_scale, least, unit = law
     rows, n, count = len(raw), len(shift) // 3, len(z)
     y = np.zeros((rows, count), np.float32)
@@ -172,7 +191,7 @@ def returns(raw: Array, law: Law, z: Array) -> tuple[Array, tuple[Array, Array, 
 
 @compiled
 def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, Array, Array, Array]) -> Array:
-    """Slopes in the returns (B, N) to slopes in the raw outputs (see `laws.flow_raw.returns_backward`)."""
+    """Slopes in the returns (B, N) to slopes in the raw outputs."""
     shift, _, _, unit = law
     erfs, gausses, parts, bounds = saved
     rows, n = len(slope), len(shift) // 3
@@ -211,7 +230,7 @@ def _sums(pull: Array, erfs: Array, gausses: Array, z: Array, rate: F, offset: F
 
 @compiled
 def merge(y: Array, v: Array) -> tuple[Array, Array]:
-    """The squared Cramér distance of sorted samples, and its slope in the first (see `losses.cramer._merge`)."""
+    """The squared Cramér distance of sorted samples, and its slope in the first (see `losses.exact`)."""
     rows, n, m = len(y), y.shape[1], v.shape[1]
     values, slopes = np.empty(rows, np.float32), np.empty((rows, n), np.float32)
     up, down = ONE / F(n), ONE / F(m)
@@ -248,7 +267,7 @@ def spread_masses(y: Array, v: Array, grid: Grid) -> tuple[Array, NDArray[np.int
     lefts = np.zeros((rows, n), np.int32)
     for b in range(rows):
         low, high = min(y[b, 0], v[b, 0]), max(y[b, n - 1], v[b, m - 1])
-        least = max(high, -low) * (F(2) * EPS) + EPS
+        least = max(high, -low) * (TWO * EPS) + EPS
         step = max(high - low, least) * margins / intervals
         # A parameter that is not finite spoils all returns of its row.
         steps[b] = step + ZERO * (y[b, 0] + y[b, n - 1] + v[b, 0] + v[b, m - 1])
@@ -284,99 +303,8 @@ def read_pull(
         for g in range(masses.shape[1]):
             total += masses[b, g] * pull[b, g]
         values[b] = gain * (total * step if surrogate else total / step)
-        factor = gain * F(2) / F(n) * (ONE if surrogate else ONE / (step * step))
+        factor = gain * TWO / F(n) * (ONE if surrogate else ONE / (step * step))
         for k in range(n):
             left = lefts[b, k]
             slopes[b, k] = (pull[b, left + 1] - pull[b, left]) * factor
     return values, slopes
-
-
-# A whole update of a flow law. They stand here and not with the law, because what Numba keeps on disk is made anew only
-# when the file of the function itself changes.
-
-
-@compiled
-def pick(raw: Any, action: Any) -> Any:
-    """The outputs of one action a row; shape (B, A, K), (B,) → (B, K)."""
-    rows, _, width = raw.shape
-    result = np.empty((rows, width), np.float32)
-    for b in range(rows):
-        for j in range(width):
-            result[b, j] = raw[b, action[b], j]
-    return result
-
-
-@compiled
-def place(picked: Any, action: Any, actions: Any) -> Any:
-    """The mean's gradient in all outputs, from each row's in those of one action; shape (B, K), (B,) → (B, A, K)."""
-    rows, width = picked.shape
-    result = np.zeros((rows, actions, width), np.float32)
-    for b in range(rows):
-        for j in range(width):
-            result[b, action[b], j] = picked[b, j] / F(rows)
-    return result
-
-
-@compiled
-def both(transition: Any) -> Any:
-    """The target's returns; the predicted law's raw outputs, its returns, and what the way back needs."""
-    raw, action, following, chosen, reward, discount, terminal_std, z, law = transition
-    target = targets(pick(following, chosen), law, z, reward, discount, terminal_std)
-    own = pick(raw, action)
-    y, saved = returns(own, law, z)
-    return target, own, y, saved
-
-
-@compiled
-def exactly(transition: Any) -> Any:
-    """Losses and gradient of the exact distance."""
-    target, own, y, saved = both(transition)
-    raw, action, z, law = transition[0], transition[1], transition[7], transition[8]
-    losses, slope = merge(y, target)
-    return losses, place(gradient(slope, own, law, z, saved), action, raw.shape[1])
-
-
-@compiled
-def on_grid(transition: Any, grid: Any) -> Any:
-    """Signed masses of both laws on a grid, and what the way back needs."""
-    target, own, y, saved = both(transition)
-    masses, lefts, steps = spread_masses(y, target, grid)
-    return masses, (lefts, steps, own, saved)
-
-
-@compiled
-def back(
-    masses: Any, pull: Any, rest: Any, action: Any, actions: Any, z: Any, law: Any, surrogate: Any, gain: Any
-) -> Any:
-    """Losses and gradient from the masses and what smoothing made of them."""
-    lefts, steps, own, saved = rest
-    losses, slope = read_pull(masses, pull, lefts, steps, surrogate, gain)
-    return losses, place(gradient(slope, own, law, z, saved), action, actions)
-
-
-@compiled
-def quantile_huber(values: Array, targets: Array, threshold: F) -> tuple[Array, Array]:
-    """Huber quantile regression at midpoint levels, and its slope in the values (see `losses.pinball`).
-
-    Shapes: (B, N), (B, M), () → (B,), (B, N)
-    """
-    rows, n, m = len(values), values.shape[1], targets.shape[1]
-    losses, slopes = np.zeros(rows, np.float32), np.empty((rows, n), np.float32)
-    for b in range(rows):
-        for i in range(n):
-            loss, slope = _against(values[b, i], targets[b], (F(i) + HALF) / F(n), threshold)
-            losses[b] += loss / F(m)
-            slopes[b, i] = -slope / F(m)
-    return losses, slopes
-
-
-@compiled_sums
-def _against(value: F, targets: Array, level: F, threshold: F) -> tuple[F, F]:
-    loss, total = ZERO, ZERO
-    for j in range(len(targets)):
-        error = targets[j] - value
-        weight = level if error >= ZERO else ONE - level
-        slope = min(max(error, -threshold), threshold) / threshold if threshold > ZERO else F(np.sign(error))
-        loss += weight * slope * (error - HALF * threshold * slope)
-        total += weight * slope
-    return loss, total

@@ -1,0 +1,46 @@
+"""How an update is computed: one interface, and two ways that give the same numbers up to rounding.
+
+`graph` is PyTorch's autograd, for every method, risk functional and device. `compiled` runs small networks several
+times as fast on a CPU, where PyTorch's calls cost more than its arithmetic; without it everything still works.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Literal
+
+from nfdrl.engines.base import Engine, Work
+from nfdrl.engines.graph import GraphEngine
+from nfdrl.errors import NfdrlError, unknown_name
+
+EngineName = Literal["auto", "compiled", "graph"]
+ENGINES: tuple[EngineName, ...] = ("auto", "compiled", "graph")
+
+__all__ = ["ENGINES", "Engine", "EngineName", "Work", "engine_for"]
+
+
+def engine_for(work: Work, choice: EngineName = "auto") -> Engine:
+    """The engine that was asked for; with `auto`, the compiled one wherever it can run."""
+    if choice not in ENGINES:
+        raise unknown_name("engine", choice, ENGINES)
+    if choice == "graph":
+        return GraphEngine(work, "asked for")
+    obstacle = _obstacle(work)
+    if obstacle is None:
+        from nfdrl.engines.compiled import CompiledEngine
+
+        return CompiledEngine(work)
+    if choice == "compiled":
+        raise NfdrlError(f"the compiled engine cannot run: {obstacle}")
+    return GraphEngine(work, obstacle)
+
+
+def _obstacle(work: Work) -> str | None:
+    """Why the compiled engine cannot run; None where it can."""
+    if find_spec("nfdrl.engines.compiled") is None:
+        return "nfdrl.engines.compiled is not part of this installation"
+    if find_spec("numba") is None:
+        return "Numba is not installed (pip install numba); on a CPU it makes training several times as fast"
+    from nfdrl.engines.compiled import obstacle
+
+    return obstacle(work)

@@ -1,0 +1,226 @@
+"""Methods on the raw outputs of a linear head, in NumPy: what their laws and losses say, with gradients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import final
+
+import numpy as np
+import torch
+
+from nfdrl.bellman import Valuation
+from nfdrl.engines.compiled import flow
+from nfdrl.engines.compiled.jit import Array, F
+from nfdrl.engines.compiled.quantile import quantile_huber
+from nfdrl.laws.base import Method
+from nfdrl.laws.categorical import C51
+from nfdrl.laws.dirac import DQN
+from nfdrl.laws.flow import MIN_SCALE, FlowMethod, zero_point
+from nfdrl.laws.quantile import QRDQN
+from nfdrl.losses.exact import Exact
+from nfdrl.losses.grid import LARGEST_FORM, GridDistance, quadratic_form
+from nfdrl.losses.surrogate import Surrogate
+from nfdrl.numerics.base_points import base_points
+from nfdrl.numerics.kde import MARGIN
+from nfdrl.risk import CVaR, Mean
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Bellman:
+    """r + γZ for each row (eq:bootstrap_Bellman), on whatever returns a law is made of."""
+
+    reward: Array
+    discount: Array  # 0 where the episode terminated
+
+    def __call__(self, returns: Array) -> Array:
+        """Shapes (B, M) or (M,) → (B, M)."""
+        moved: Array = self.reward[:, None] + self.discount[:, None] * returns
+        return moved
+
+    @property
+    def terminal(self) -> Array:
+        """1 where the law is a point, 0 elsewhere; shape (B, 1)."""
+        ended: Array = (self.discount[:, None] == 0).astype(np.float32)
+        return ended
+
+
+class Kernel(ABC):
+    """What a linear head's raw outputs mean, and how the loss moves them; float32 arrays in and out."""
+
+    def values(self, raw: Array, risk: Valuation) -> Array | None:
+        """The values by which actions are chosen, or None where the law has to be asked; (B, A, K) → (B, A)."""
+        return self.means(raw) if isinstance(risk, Mean) else None
+
+    @abstractmethod
+    def means(self, raw: Array) -> Array:
+        """Expected returns; shape (..., K) → (...)."""
+
+    @abstractmethod
+    def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
+        """The loss of each row between a law and the Bellman target of another, and its gradient in `raw`.
+
+        Shapes: (B, K), (B, K) → (B,), (B, K)
+        """
+
+
+@singledispatch
+def kernel_of(method: Method, generator: torch.Generator | None) -> Kernel | None:  # noqa: ARG001
+    """The kernel of a method with its settings; None where there is none. Register one for a method of your own."""
+    return None
+
+
+@final
+@dataclass(frozen=True)
+class DiracKernel(Kernel):
+    """`DQN`: the derivative of its loss is the error, clipped."""
+
+    threshold: float | None
+
+    def means(self, raw: Array) -> Array:
+        """The outputs themselves."""
+        return raw[..., 0]
+
+    def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
+        """½u² of the error u, straight beyond the threshold."""
+        error = raw - bellman(following)
+        slope = error if self.threshold is None else error.clip(-self.threshold, self.threshold)
+        # ½s² + |s|(|u| − |s|) = s(u − s/2) for the clipped error s, which has the sign of u.
+        return (slope * (error - F(0.5) * slope))[:, 0], slope
+
+
+@kernel_of.register
+def _dirac(method: DQN, _: torch.Generator | None) -> Kernel:
+    return DiracKernel(method.huber_threshold)
+
+
+@final
+class CategoricalKernel(Kernel):
+    """`C51`: the derivative of its loss in the logits is the difference of the masses."""
+
+    def __init__(self, atoms: int, v_min: float, v_max: float) -> None:
+        self.support = np.linspace(v_min, v_max, atoms, dtype=np.float32)
+        self.step = (v_max - v_min) / (atoms - 1)
+
+    def means(self, raw: Array) -> Array:
+        """Σ mass · atom."""
+        found: Array = np.exp(_log_softmax(raw)) @ self.support
+        return found
+
+    def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
+        """KL(projected target ‖ predicted) (Bellemare et al. 2017, Algorithm 1)."""
+        target = self._project(np.exp(_log_softmax(following)), bellman(self.support))
+        log_masses = _log_softmax(raw)
+        entropy = target * np.log(np.where(target > 0, target, 1))
+        return (entropy - target * log_masses).sum(-1), np.exp(log_masses) - target
+
+    def _project(self, masses: Array, atoms: Array) -> Array:
+        """Masses on the support from masses on other atoms (see `losses.categorical.project`)."""
+        support = self.support
+        position = (atoms.clip(support[0], support[-1]) - support[0]) / F(self.step)
+        if not np.isfinite(position).all():  # no place for the mass, and a loss that says so
+            masses = np.where(np.isfinite(position), masses, F(np.nan))
+            position = np.nan_to_num(position)
+        left = position.astype(np.int64).clip(0, len(support) - 2)
+        right = (position - left).astype(np.float32) * masses
+        place = (left + len(support) * np.arange(len(masses))[:, None]).ravel()
+        shares = [np.bincount(place + k, part.ravel(), masses.size) for k, part in ((0, masses - right), (1, right))]
+        projected: Array = (shares[0] + shares[1]).reshape(masses.shape).astype(np.float32)
+        return projected
+
+
+def _log_softmax(logits: Array) -> Array:
+    moved = logits - logits.max(-1, keepdims=True)
+    result: Array = moved - np.log(np.exp(moved).sum(-1, keepdims=True))
+    return result
+
+
+@kernel_of.register
+def _categorical(method: C51, _: torch.Generator | None) -> Kernel:
+    return CategoricalKernel(method.atoms, method.v_min, method.v_max)
+
+
+@final
+@dataclass(frozen=True)
+class QuantileKernel(Kernel):
+    """`QRDQN`: every pair of quantiles."""
+
+    threshold: float
+
+    def means(self, raw: Array) -> Array:
+        """The mean of the quantiles."""
+        found: Array = raw.mean(-1)
+        return found
+
+    def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
+        """The quantile Huber loss."""
+        return quantile_huber(raw, bellman(following), F(self.threshold))
+
+
+@kernel_of.register
+def _quantile(method: QRDQN, _: torch.Generator | None) -> Kernel:
+    return QuantileKernel(method.huber_threshold)
+
+
+@final
+class FlowKernel(Kernel):
+    """`FlowMethod` with an exact distance, or one on a shared grid with a relative bandwidth."""
+
+    def __init__(self, method: FlowMethod, generator: torch.Generator | None) -> None:
+        self.method, self.generator = method, generator
+        least = method.held * method.initial_bound
+        shift = zero_point(method.components, torch.float32, CPU).numpy()
+        self._law = shift, F(MIN_SCALE), F(least), F(method.initial_bound - least)
+
+    def values(self, raw: Array, risk: Valuation) -> Array | None:
+        """Closed forms of the mean and of CVaR."""
+        if isinstance(risk, CVaR) and risk.alpha < 1:
+            level = F(torch.special.ndtri(torch.tensor(risk.alpha, dtype=torch.float64)).item())
+            found: Array = flow.cvars(raw.reshape(-1, raw.shape[-1]), self._law, F(risk.alpha), level)
+            return found.reshape(raw.shape[:-1])
+        return super().values(raw, risk)
+
+    def means(self, raw: Array) -> Array:
+        """The closed form of every law."""
+        found: Array = flow.means(raw.reshape(-1, raw.shape[-1]), self._law)
+        return found.reshape(raw.shape[:-1])
+
+    def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
+        """Both laws at the same base points, their distance, and its way back."""
+        method, rows = self.method, len(raw)
+        z = base_points(method.samples, method.points, like=torch.empty(0), generator=self.generator).numpy()
+        y, saved = flow.returns(np.concatenate([raw, following]), self._law, z)
+        target = bellman(y[rows:])
+        if method.terminal_std > 0:
+            target += F(method.terminal_std) * bellman.terminal * z
+        losses, slope = self._distance(y[:rows], target)
+        return losses, flow.gradient(slope, raw, self._law, z, saved)
+
+    def _distance(self, y: Array, target: Array) -> tuple[Array, Array]:
+        how = self.method.comparison
+        if isinstance(how, Exact):
+            return flow.merge(y, target)
+        size = how.points(self.method.samples)
+        step_sum, intervals = F(how.margins), F(size - 1)
+        if size <= LARGEST_FORM:
+            offset, form = quadratic_form(how, size, torch.float32, CPU)
+            masses, lefts, steps = flow.spread_masses(y, target, (intervals, step_sum, F(offset), len(form)))
+            pull = masses @ form.numpy()
+        else:
+            width = (size - 1) * how.relative_bandwidth / how.margins
+            masses, lefts, steps = flow.spread_masses(y, target, (intervals, step_sum, F(MARGIN * width), size))
+            pull = how.pull(torch.from_numpy(masses), width).numpy()
+        return flow.read_pull(masses, pull, lefts, steps, how.power == 1, F(how.gain(self.method.samples)))
+
+
+@kernel_of.register
+def _flow(method: FlowMethod, generator: torch.Generator | None) -> Kernel | None:
+    how = method.comparison
+    on_grid = isinstance(how, GridDistance) and how.bandwidth == 0
+    on_samples = isinstance(how, Surrogate) and how.support != "shared"
+    if method.n_flows > 1 or how.rooted or on_samples or not (on_grid or isinstance(how, Exact)):
+        return None
+    return FlowKernel(method, generator)

@@ -1,0 +1,426 @@
+"""The compiled engine against the graph, which is the definition; and what a network promises as a plain module."""
+
+import copy
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+from torch import nn
+from torch.testing import assert_close
+
+from nfdrl import engines
+from nfdrl.engines.base import Work
+from nfdrl.engines.compiled import flow
+from nfdrl.engines.compiled.kernels import Bellman, kernel_of
+from nfdrl.errors import NfdrlError
+from nfdrl.laws import METHODS
+from nfdrl.laws.categorical import C51
+from nfdrl.laws.dirac import DQN
+from nfdrl.laws.flow import MIN_SCALE, FlowLaw, FlowMethod, zero_point
+from nfdrl.laws.quantile import QRDQN
+from nfdrl.learner import Learner, Optimisation
+from nfdrl.losses.grid import GridDistance
+from nfdrl.losses.l2 import L2
+from nfdrl.losses.surrogate import Surrogate
+from nfdrl.networks import TorsoSizes, network_for
+from nfdrl.numerics.base_points import base_points
+from nfdrl.replay import Batch
+from nfdrl.risk import parse_risk
+
+FLOW = METHODS["nfdrl-s"]
+WITH_KERNEL = ["dqn", "c51", "qr-dqn", "nfdrl-s", "nfdrl-e"]
+VARIANTS = METHODS | {
+    "dqn without threshold": DQN(huber_threshold=None),
+    "c51, few atoms": C51(atoms=2, v_min=-0.5, v_max=0.5),
+    "c51, every return beyond the support": C51(atoms=5, v_min=50, v_max=60),
+    "qr-dqn, pinball": QRDQN(quantiles=7, huber_threshold=0.0),
+    "nfdrl-s by filter": replace(FLOW, samples=600),
+    "nfdrl-s with the samples of the paper": replace(FLOW, samples=500),
+    "nfdrl-s, seven components": replace(FLOW, components=7, initial_bound=30.0),
+    "nfdrl-s, held range": replace(FLOW, held=0.5, initial_bound=4.0),
+    "nfdrl-e, fixed range": replace(METHODS["nfdrl-e"], held=1.0, initial_bound=4.0),
+    "nfdrl-s, wide terminal laws": replace(FLOW, terminal_std=0.1),
+    "nfdrl-s, random points": replace(FLOW, points="random"),
+    "nfdrl-s, one Gaussian": replace(FLOW, comparison=Surrogate(kernel="gaussian")),
+    "densities": replace(FLOW, comparison=L2()),
+    "nfdrl-s, rooted": replace(FLOW, comparison=Surrogate(rooted=True)),  # no kernel: its loss is the graph's
+}
+ACTIONS, ROWS = 3, 32
+SPACES = {
+    "numbers": gymnasium.spaces.Box(-1, 1, (5,), np.float32),
+    "states": gymnasium.spaces.Discrete(6),
+    "one channel": gymnasium.spaces.Box(0, 1, (1, 12, 9), np.float32),
+    "channels first": gymnasium.spaces.Box(0, 255, (3, 9, 12), np.uint8),
+    "large images": gymnasium.spaces.Box(0, 255, (2, 40, 44), np.uint8),
+    "images": gymnasium.spaces.Box(0, 255, (10, 10, 3), np.uint8),
+}
+
+
+def learner_of(method, space="numbers", risk="mean", **options):
+    network = network_for(method, SPACES[space], ACTIONS, TorsoSizes(mlp=(16, 16), small_image=(16,)), seed=0)
+    if hasattr(network.head, "linear"):
+        draws = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            network.head.linear.weight.copy_(0.3 * torch.randn(network.head.linear.weight.shape, generator=draws))
+    generator = torch.Generator().manual_seed(2)
+    return Learner(method, network, Optimisation(1e-3, **options), risk=parse_risk(risk), generator=generator)
+
+
+def batch_of(space="numbers", seed=0):
+    rng, box = np.random.default_rng(seed), SPACES[space]
+    box.seed(seed)
+    rows = [torch.from_numpy(np.stack([box.sample() for _ in range(ROWS)])) for _ in range(2)]
+    return Batch(
+        rows[0],
+        torch.from_numpy(rng.integers(ACTIONS, size=ROWS)),
+        torch.from_numpy(rng.normal(size=ROWS).astype(np.float32)),
+        torch.from_numpy(np.where(rng.random(ROWS) < 0.3, 0, 0.97).astype(np.float32)),
+        rows[1],
+    )
+
+
+def both_engines(method, space="numbers", **options):
+    """Two learners with the same weights: one compiled, one through the graph."""
+    pair = [learner_of(method, space, engine=engine, **options) for engine in ("compiled", "graph")]
+    noise = 0.1 * torch.randn(len(pair[0]._target_weights), generator=torch.Generator().manual_seed(3))
+    for learner in pair:  # so that the two networks choose different actions
+        learner._target_weights.add_(noise)
+    return pair
+
+
+def gradient_of(learner, batch, *more):
+    learner._gradient.zero_()
+    loss = learner.engine.differentiate(batch, *more)
+    return loss, learner._gradient.clone()
+
+
+def assert_same(pair, batch, *more):
+    (loss, gradient), (wanted_loss, wanted) = (gradient_of(learner, batch, *more) for learner in pair)
+    assert loss == pytest.approx(wanted_loss, rel=2e-4, abs=1e-7)
+    assert float(wanted.norm()) > 0
+    # The largest sample of a row lies on a grid point: rounding decides which of its two slopes it gets.
+    assert float((gradient - wanted).norm()) < (0.02 if on_grid(pair[0].method) else 1e-4) * float(wanted.norm())
+
+
+def on_grid(method):
+    return isinstance(method, FlowMethod) and isinstance(method.comparison, GridDistance)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("double_q", [False, True])
+def test_both_engines_compute_the_same_update(variant, double_q):
+    pair = both_engines(VARIANTS[variant], double_q=double_q)
+    assert [learner.engine.name for learner in pair] == ["compiled", "graph"]
+    assert_same(pair, batch_of())
+    assert_same(pair, batch_of(seed=1), torch.arange(ROWS) % ACTIONS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_weight_per_row_multiplies_its_loss(name):
+    weight, chosen = torch.linspace(0, 2, ROWS), torch.arange(ROWS) % ACTIONS
+    pair = both_engines(METHODS[name])
+    assert_same(pair, batch_of(), chosen, weight)
+    for learner in pair:
+        found = []
+        for factor in (1.0, 2.0, 0.0):
+            learner.generator.manual_seed(4)
+            found.append(gradient_of(learner, batch_of(), chosen, factor * weight))
+        (once, gradient), (twice, doubled), (nothing, zero) = found
+        assert twice == pytest.approx(2 * once, rel=1e-5)
+        assert_close(doubled, 2 * gradient, rtol=1e-4, atol=1e-6)
+        assert nothing == float(zero.norm()) == 0
+
+
+def law_of_raw(raw, least, initial):
+    shift = zero_point(raw.shape[-1] // 3, torch.float32, torch.device("cpu")).numpy()
+    return shift, np.float32(MIN_SCALE), np.float32(least), np.float32(initial - least)
+
+
+def test_returns_and_their_gradients_are_those_of_the_law():
+    draws = torch.Generator().manual_seed(3)
+    raw = torch.randn(40, 13, generator=draws).requires_grad_()
+    law, z = law_of_raw(raw, 2.0, 7.0), base_points(50, "midpoint", like=raw)
+    y, saved = flow.returns(raw.detach().numpy(), law, z.numpy())
+    wanted = FlowLaw.from_raw(raw, 7.0, 2.0).at(z)
+    assert_close(torch.from_numpy(y), wanted, rtol=1e-5, atol=1e-5)
+    slope = torch.randn(40, 50, generator=draws)
+    found = flow.gradient(slope.numpy(), raw.detach().numpy(), law, z.numpy(), saved)
+    assert_close(torch.from_numpy(found), torch.autograd.grad(wanted, raw, slope)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1.0, 5.0, 30.0])
+def test_compiled_returns_are_off_by_a_few_roundings_of_the_range(size):
+    raw = size * torch.randn(4_000, 13, generator=torch.Generator().manual_seed(4))
+    z = base_points(64, like=raw)
+    y, _ = flow.returns(raw.numpy(), law_of_raw(raw, 0.0, 1.0), z.numpy())
+    exact = FlowLaw.from_raw(raw.double())
+    error = (torch.from_numpy(y).double() - exact.at(z.double())).abs() / exact.bound.unsqueeze(-1)
+    # Large raw outputs are themselves rounded: a location of 30 moves by 4e-6 between two floats.
+    assert float(error.median()) < 2e-7
+    assert float(error.quantile(0.99)) < 2e-6 * max(1.0, size)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("size", [0.1, 1.0, 6.0])
+def test_compiled_cvar_is_that_of_the_law(alpha, size):
+    raw = size * torch.randn(500, 13, generator=torch.Generator().manual_seed(5))
+    level = np.float32(torch.special.ndtri(torch.tensor(alpha).double()).item())
+    found = flow.cvars(raw.numpy(), law_of_raw(raw, 0.5, 3.0), np.float32(alpha), level)
+    law = FlowLaw.from_raw(raw.double(), 3.0, 0.5)
+    error = (torch.from_numpy(found).double() - law.cvar(alpha)).abs() / law.bound
+    assert float(error.max()) < 3e-6 / alpha
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("name", METHODS)
+def test_both_engines_compute_the_same_update_on_every_torso(space, name):
+    if space == "states" and name in ("iqn", "fqf", "umdqn"):
+        with pytest.raises(NfdrlError, match="no linear layers"):  # neither in the torso nor in the head
+            both_engines(METHODS[name], space)
+        return
+    assert_same(both_engines(METHODS[name], space), batch_of(space))
+
+
+@pytest.mark.parametrize("risk", ["cvar:0.1", "var:0.3", "wang:-0.75", "mean-variance:0.1"])
+@pytest.mark.parametrize("name", METHODS)
+def test_both_engines_choose_the_same_actions_by_any_risk(name, risk):
+    compiled, graph = both_engines(METHODS[name], risk=risk)
+    observation = torch.randn(500, 5, generator=torch.Generator().manual_seed(6)).numpy()
+    with torch.no_grad():
+        values = parse_risk(risk)(graph.online(torch.from_numpy(observation)))
+    best, second = values.topk(2, -1).values.unbind(-1)
+    clear = (best - second > 1e-4 * values.abs().amax()).numpy()
+    assert clear.mean() > 0.5
+    assert np.array_equal(compiled.engine.greedy(observation)[clear], graph.engine.greedy(observation)[clear])
+
+
+@pytest.mark.parametrize("name", WITH_KERNEL)
+def test_a_risk_other_than_the_mean_keeps_the_kernel(name):
+    pair = both_engines(METHODS[name], risk="cvar:0.2", double_q=True)
+    assert "layers and loss" in pair[0].engine.reason
+    assert_same(pair, batch_of())
+
+
+@pytest.mark.parametrize("name", WITH_KERNEL)
+def test_the_means_of_a_kernel_are_those_of_the_laws(name):
+    learner = learner_of(METHODS[name])
+    with torch.no_grad():
+        raw = learner.online.head.linear(learner.online.torso(batch_of().observation))
+        wanted = learner.online.head.read(raw).mean()
+    found = kernel_of(METHODS[name], None).means(raw.numpy().reshape(ROWS, ACTIONS, -1))
+    assert_close(torch.from_numpy(found), wanted, rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.1, 1.0, 5.0, 30.0]), st.sampled_from(["nfdrl-s", "nfdrl-e"]))
+def test_outputs_of_any_size_give_the_losses_of_the_graph(seed, size, name):
+    method, draws = METHODS[name], np.random.default_rng(seed)
+    raw, following = (draws.normal(size=(8, 13), scale=size).astype(np.float32) for _ in range(2))
+    reward, discount = draws.normal(size=(2, 8)).astype(np.float32)
+    discount = np.abs(discount).clip(max=1)
+    losses, gradient = kernel_of(method, None).differentiate(raw, following, Bellman(reward, discount))
+    law, target = (FlowLaw.from_raw(torch.from_numpy(part).double()) for part in (raw, following))
+    wanted = method.loss(law, target.bootstrap(torch.from_numpy(reward), torch.from_numpy(discount)))
+    assert np.isfinite(gradient).all()
+    assert_close(torch.from_numpy(losses).double(), wanted, rtol=5e-3, atol=1e-5 * float(wanted.max()))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", WITH_KERNEL)
+def test_what_is_not_finite_spoils_its_row_and_no_other(bad, name):
+    kernel, batch = kernel_of(METHODS[name], None), batch_of()
+    outputs = learner_of(METHODS[name]).online.head.linear.out_features // ACTIONS
+    raw, following = np.random.default_rng(0).normal(size=(2, ROWS, outputs)).astype(np.float32)
+    bellman = Bellman(batch.reward.numpy(), batch.discount.numpy())
+    clean, _ = kernel.differentiate(raw, following, bellman)
+    spoiled = raw.copy()
+    spoiled[5, 0] = bad
+    with np.errstate(invalid="ignore"):
+        losses, _ = kernel.differentiate(spoiled, following, bellman)
+    assert not np.isfinite(losses[5])
+    others = np.arange(ROWS) != 5
+    assert np.array_equal(losses[others], clean[others])
+
+
+@pytest.mark.parametrize("engine", ["compiled", "graph"])
+@pytest.mark.parametrize("name", METHODS)
+def test_an_update_that_is_not_finite_moves_nothing(name, engine):
+    learner, batch = learner_of(METHODS[name], engine=engine), batch_of()
+    batch.observation[0, 0] = torch.nan
+    before = learner._online_weights.clone()
+    learner.update(batch)
+    assert learner.skipped == 1
+    assert torch.equal(learner._online_weights, before)
+    batch.observation[0, 0] = 0
+    learner.update(batch)
+    assert learner.skipped == 1
+    assert not torch.equal(learner._online_weights, before)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "graph"])
+def test_adam_is_that_of_pytorch(engine):
+    learner, batch = learner_of(FLOW, engine=engine, max_grad_norm=0.01, adam_eps=1e-5), batch_of()
+    network = copy.deepcopy(learner.online)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, eps=1e-5)
+    for _ in range(5):
+        learner.engine.differentiate(batch)
+        for ours, theirs in zip(learner.online.parameters(), network.parameters(), strict=True):
+            theirs.grad = ours.grad.clone()
+        nn.utils.clip_grad_norm_(network.parameters(), 0.01)
+        optimizer.step()
+        learner._gradient.zero_()
+        learner.update(batch)
+    for ours, theirs in zip(learner.online.parameters(), network.parameters(), strict=True):
+        assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_an_engine_says_why_it_runs(monkeypatch):
+    assert str(learner_of(FLOW).engine) == "compiled engine: layers and loss in NumPy and Numba on the CPU"
+    assert "loss is PyTorch's" in learner_of(METHODS["er-dqn"]).engine.reason
+    assert learner_of(FLOW, engine="graph").engine.reason == "asked for"
+    with pytest.raises(NfdrlError, match="unknown engine 'grpah': did you mean 'graph'"):
+        learner_of(FLOW, engine="grpah")
+    network = network_for(FLOW, SPACES["numbers"], ACTIONS, TorsoSizes(), seed=0).double()
+    assert "torch.float64" in engines.engine_for(Work(FLOW, network)).reason
+    with pytest.raises(NfdrlError, match=r"cannot run: .*torch\.float64"):
+        engines.engine_for(Work(FLOW, network), "compiled")
+    own = copy.deepcopy(network).float()
+    own.torso = nn.Sequential(nn.Linear(5, 128), nn.ReLU())
+    assert "no linear layers" in engines.engine_for(Work(FLOW, own)).reason
+    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "numba" else find_spec(name))
+    assert "pip install numba" in learner_of(FLOW).engine.reason
+
+
+def test_the_package_works_without_the_compiled_engine():
+    """In a process of its own, in which neither Numba nor nfdrl.engines.compiled can be imported."""
+    program = """
+import sys
+
+class Gone:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "numba" or name.startswith("nfdrl.engines.compiled"):
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Gone())
+import importlib.util
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *a: None if "compiled" in name or name == "numba" else real(name, *a)
+import nfdrl
+for method in nfdrl.METHODS:
+    agent = nfdrl.Agent(method, "CartPole-v1", seed=0)
+    agent.learn(1_060, progress=False)
+    assert agent.learner.engine.name == "graph"
+    assert agent.learner.updates == 30
+assert not any(name.startswith(("numba", "nfdrl.engines.compiled")) for name in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# A network is a plain module ----------------------------------------------------------------------------------------
+
+
+class Policy(nn.Module):
+    """Observation → values of all actions and two quantiles, as a user would export it."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, observation):
+        law = self.network(observation)
+        return law.mean(), law.quantile(torch.tensor([0.1, 0.9]))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("trained", [False, True], ids=["before training", "after training"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_network_copies_pickles_traces_and_exports(name, trained):
+    learner, batch = learner_of(METHODS[name]), batch_of()
+    if trained:
+        for _ in range(3):
+            learner.update(batch)
+    network, x = learner.online, torch.randn(4, 5, generator=torch.Generator().manual_seed(7))
+    other = torch.randn(6, 5, generator=torch.Generator().manual_seed(8))
+    policy = Policy(network).eval()
+    wanted = policy(other)
+    with torch.no_grad():
+        assert_close(policy(other), wanted)
+        for twin in (copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))):
+            assert_close(twin(other), wanted)
+            for ours, theirs in zip(twin.parameters(), policy.parameters(), strict=True):
+                assert ours.data_ptr() != theirs.data_ptr()
+        traced = torch.jit.trace(policy, (x,), check_trace=False)
+        assert_close(traced(other), wanted)
+        rows = torch.export.Dim("rows", min=2, max=64)
+        exported = torch.export.export(policy, (x,), dynamic_shapes=({0: rows},))
+        assert_close(exported.module()(other), wanted)
+    seen = []
+    hook = network.torso.register_forward_hook(lambda *_: seen.append(1))
+    network(x)
+    hook.remove()
+    assert seen == [1]
+    learner.update(batch)  # and nothing of that has left a trace in training
+    assert learner.skipped == 0
+
+
+@pytest.mark.parametrize("engine", ["compiled", "graph"])
+@pytest.mark.parametrize("name", ["nfdrl-s", "fqf"])
+@pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])
+def test_a_copied_learner_learns_on_by_itself(name, engine, twin_of):
+    learner, batch = learner_of(METHODS[name], engine=engine), batch_of()
+    learner.update(batch)
+    learner.set_learning_rate(3e-4)
+    twin = twin_of(learner)
+    for one in (learner, twin):
+        for seed in range(3):
+            one.update(batch_of(seed=seed))
+    assert twin.updates == learner.updates == 4
+    for key, value in learner.tensors().items():
+        assert torch.equal(value, twin.tensors()[key]), key
+    assert all(
+        a.data_ptr() != b.data_ptr() for a, b in zip(learner.online.parameters(), twin.online.parameters(), strict=True)
+    )
+
+
+def test_weights_that_went_elsewhere_are_found_again():
+    network = network_for(METHODS["dqn"], SPACES["numbers"], 2, TorsoSizes(mlp=(8,)), seed=0)
+    engine, x = engines.engine_for(Work(METHODS["dqn"], network)), torch.randn(50, 5).numpy()
+    before = engine.greedy(x)
+    for parameter in network.parameters():
+        parameter.data = -parameter.data
+    with torch.no_grad():
+        wanted = network(torch.from_numpy(x)).mean().argmax(-1).numpy()
+    assert not np.array_equal(wanted, before)
+    assert np.array_equal(engine.greedy(x), wanted)
+    network.double()
+    with pytest.raises(NfdrlError, match=r"torch\.float64"):
+        engine.greedy(x)
+
+
+def test_the_elementary_functions_are_those_of_the_library():
+    t = np.linspace(-9, 9, 4001).astype(np.float32)
+
+    @njit
+    def all_three(t, gauss, erf, softplus):
+        for k in range(len(t)):
+            gauss[k] = flow.exp_negative(-t[k] * t[k])
+            erf[k] = flow.erf_of(t[k], gauss[k])
+            softplus[k] = flow.softplus(3 * t[k])
+
+    gauss, erf, softplus = np.empty((3, len(t)), np.float32)
+    all_three(t, gauss, erf, softplus)
+    exact = torch.from_numpy(t.astype(np.float64))
+    assert_close(torch.from_numpy(gauss).double(), torch.exp(-exact.square()), rtol=1e-5, atol=2e-38)
+    assert_close(torch.from_numpy(erf).double(), torch.erf(exact), rtol=0, atol=6e-7)
+    wanted = torch.logaddexp(3 * exact, torch.zeros(()).double())
+    assert_close(torch.from_numpy(softplus).double(), wanted, rtol=2e-6, atol=0)
