@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Annotated
 
 import tyro
 
 from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.files import check_writable
 
 BENCHMARKS = ("losses", "train", "replay", "checkpoint", "atari", "minatar")
 
@@ -46,13 +46,3 @@ class Bench:
         check_writable(self.out)
         import_module(module).main(out=self.out, smoke=self.smoke, seed=self.seed)
         return 0
-
-
-def check_writable(folder: Path) -> None:
-    """Make `folder`, or refuse before minutes are spent on what cannot be kept."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise NfdrlError(f"cannot write to {str(folder)!r}: {error.strerror or error}") from None

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nfdrl.cli.bench import check_writable
 from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.files import check_writable
 from nfdrl.words import read_word
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from nfdrl.cli.train import write_json
 from nfdrl.errors import NfdrlError
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Evaluate:
     """Seed of the first episode."""
 
     risk: str | None = None
-    """What actions are chosen by: mean, cvar:0.1, …; what the agent was trained with where it is not given."""
+    """What actions are chosen by: mean, cvar:0.1, …; by default what the agent was trained with."""
 
     env: str | None = None
     """Another environment with the same observations and actions."""
@@ -51,7 +50,7 @@ class Evaluate:
     """The most steps that go into the video."""
 
     fps: float | None = None
-    """Steps a second in the video; what the environment is made for where it is not given."""
+    """Steps per second in the video; by default what the environment is made for."""
 
     def run(self) -> int:
         """Do what was asked; the exit code."""
@@ -72,15 +71,16 @@ class Evaluate:
             f"(least {result.returns.min():.4g}, most {result.returns.max():.4g}, length {result.lengths.mean():.4g})"
         )
         if self.out is not None:
+            from nfdrl.runs.session import write_evaluation
+
             self.out.parent.mkdir(parents=True, exist_ok=True)
-            numbers = {"returns": result.returns.tolist(), "lengths": result.lengths.tolist()}
-            write_json(self.out, {"mean": result.mean, "std": result.std, "risk": str(agent.risk), **numbers})
+            write_evaluation(self.out, agent, result)
         return 0
 
     def _record(self, agent: Agent, path: Path) -> None:
         from nfdrl.evaluation.video import record, rendering_env
 
-        if agent.source is None:
+        if not agent.source.known:
             raise NfdrlError("the saved agent names no environment: name one with --env")
         env = rendering_env(agent.source)
         try:

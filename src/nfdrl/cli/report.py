@@ -12,12 +12,12 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from nfdrl.cli.train import write_json
+from nfdrl.files import write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from nfdrl.evaluation.run_folders import Run
+    from nfdrl.runs.reading import RunRecord
 
 COLUMNS = ("env", "method", "seed", "steps", "return", "std", "episodes", "folder")
 PANEL = 4.4, 3.0  # inches
@@ -38,7 +38,7 @@ class Report:
 
     def run(self) -> int:
         """Do what was asked; the exit code."""
-        from nfdrl.evaluation.run_folders import find_runs
+        from nfdrl.runs.reading import find_runs
 
         found = sorted(find_runs(self.runs), key=lambda run: (run.env, run.method, run.seed))
         rows = [row_of(run, self.runs) for run in found]
@@ -54,7 +54,7 @@ class Report:
         return 0
 
 
-def row_of(run: Run, folder: Path) -> dict[str, Any]:
+def row_of(run: RunRecord, folder: Path) -> dict[str, Any]:
     """What the table says of a run; None where it was not evaluated."""
     evaluation = run.evaluation or {}
     return {
@@ -71,7 +71,7 @@ def row_of(run: Run, folder: Path) -> dict[str, Any]:
 
 def print_rows(rows: Sequence[dict[str, Any]]) -> None:
     """The table in the terminal."""
-    table = Table(title="greedy episodes behind training")
+    table = Table(title="greedy episodes after training")
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in ("env", "method", "folder") else "right")
     for row in rows:
@@ -80,7 +80,7 @@ def print_rows(rows: Sequence[dict[str, Any]]) -> None:
     Console().print(table)
 
 
-def draw(runs: Sequence[Run]) -> Figure:
+def draw(runs: Sequence[RunRecord]) -> Figure:
     """A panel for each environment: the return while training, and a mark for the evaluation at its end."""
     from nfdrl.style import color_of, figure, label_of, legend_below, line_of
 

@@ -21,11 +21,11 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from nfdrl.bellman import Valuation
-from nfdrl.checkpoint import method_name
 from nfdrl.envs.make import Source
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import Law, Method
 from nfdrl.risk import Risk
+from nfdrl.runs.checkpoint import method_name
 from nfdrl.style import GREY, INK, LIGHT, STYLE, color_of, label_of
 from nfdrl.threads import threads
 
@@ -57,8 +57,11 @@ ACTIONS = {
 class Player(Protocol):
     """What a video needs of an agent."""
 
-    method: Method
     risk: Valuation
+
+    @property
+    def method(self) -> Method:
+        """What it learns by."""
 
     def predict(self, observation: ArrayLike) -> tuple[Array, None]:
         """The action for an observation."""
