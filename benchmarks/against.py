@@ -75,6 +75,7 @@ def checkout(revision: str):
 
 
 def main() -> None:
+    """Race both versions, print the ratios and write them where that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", required=True, help="the commit to compare with")
     parser.add_argument("--bench", default="train", choices=("train", "atari", "minatar"))

@@ -12,8 +12,8 @@ import nfdrl
 PAGE = Path(__file__).with_name("api.md")
 HEADER = """# Public interface
 
-What `import nfdrl` offers, and all that keeps its meaning between minor versions. Everything else, however plain its name,
-is internal and may change without notice. `python docs/api.py` writes this page from the docstrings.
+What `import nfdrl` offers, and all that keeps its meaning between minor versions. Everything else, however plain its
+name, is internal and may change without notice. `python docs/api.py` writes this page from the docstrings.
 """
 
 
