@@ -17,8 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from nfdrl.checkpoint import of_run, read
 from nfdrl.provenance import hardware
+from nfdrl.runs.checkpoint import read
+from nfdrl.runs.layout import CHECKPOINTS, CONFIG, METRICS, WEIGHTS, checkpoints
 
 EVERY = 250
 SETTINGS = ["learning_starts=500", "batch_size=16", "report_every=100", "buffer_size=3000", "num_envs=2", "mlp=(32,32)"]
@@ -35,12 +36,12 @@ def fresh(out: Path, args: argparse.Namespace) -> list[str]:
 
 
 def newest_step(out: Path) -> int:
-    found = of_run(out)
+    found = checkpoints(out)
     return int(found[0].name.removeprefix("step-")) if found else 0
 
 
 def writing(out: Path) -> bool:
-    return any((out / "checkpoints").glob(".step-*.tmp"))
+    return any((out / CHECKPOINTS).glob(".step-*.tmp"))
 
 
 def kill_once(line: list[str], out: Path, kind: str, rng: random.Random) -> dict[str, object] | None:
@@ -70,7 +71,7 @@ def kill_once(line: list[str], out: Path, kind: str, rng: random.Random) -> dict
 
 
 def rows_of(out: Path) -> list[dict[str, str]]:
-    with (out / "metrics.csv").open() as file:
+    with (out / METRICS).open() as file:
         return [{name: value for name, value in row.items() if name != TIMED} for row in csv.DictReader(file)]
 
 
@@ -99,13 +100,13 @@ def main() -> int:
             if made is None:
                 break
             kills.append(made)
-            if (run / "config.json").exists():
+            if (run / CONFIG).exists():
                 line = command("--resume", str(run))
             lost = max(lost, last_row(run) - newest_step(run))
             print(f"kill {len(kills)}: {made}", flush=True)
         subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
         subprocess.run(fresh(whole, args), check=True, stdout=subprocess.DEVNULL)
-        first, second = (of_run(out)[0] for out in (run, whole))
+        first, second = (checkpoints(out)[0] for out in (run, whole))
         states = [read(path).state for path in (first, second)]
         result = {
             "kills": len(kills),
@@ -118,8 +119,7 @@ def main() -> int:
             "steps": args.steps,
             "method": args.method,
             "seed": args.seed,
-            "same_weights": (first / "weights.safetensors").read_bytes()
-            == (second / "weights.safetensors").read_bytes(),
+            "same_weights": (first / WEIGHTS).read_bytes() == (second / WEIGHTS).read_bytes(),
             "same_metrics": rows_of(run) == rows_of(whole),
             "same_generator": states[0]["rng"] == states[1]["rng"],
             "rows": len(rows_of(run)),

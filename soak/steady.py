@@ -20,9 +20,10 @@ import torch
 
 from nfdrl.agent import Agent
 from nfdrl.provenance import hardware
-from nfdrl.runs import Checkpoints
+from nfdrl.runs.keeping import Checkpoints
+from nfdrl.runs.layout import METRICS, TENSORBOARD
 from nfdrl.training.config import TrainConfig
-from nfdrl.training.loop import Pause, Report
+from nfdrl.training.events import Pause, Report
 from nfdrl.training.trackers import CsvTracker, TensorBoardTracker
 
 SMALL = TrainConfig(
@@ -61,10 +62,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         checkpoints = Checkpoints(folder)
-        trackers = [CsvTracker(folder / "metrics.csv"), TensorBoardTracker(folder / "tensorboard")]
+        trackers = [CsvTracker(folder / METRICS), TensorBoardTracker(folder / TENSORBOARD)]
         for event in agent.events(10**9, trackers, pause_every=INTERVAL):
             if isinstance(event, Pause):
-                checkpoints.save(agent, regular=True, metrics=folder / "metrics.csv")
+                checkpoints.save(agent, regular=True)
             full = agent.trainer.replay.filled == agent.trainer.replay.length and checkpoints.best is not None
             # From the fourth checkpoint on everything that is made once has been made.
             if isinstance(event, Report) and full and agent.step > WARM:
@@ -76,7 +77,7 @@ def main() -> int:
                 break
         disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if len(samples) < 20:
-        print(f"too short: fewer than 20 samples behind step {WARM:,}", file=sys.stderr)
+        print(f"too short: fewer than 20 samples after step {WARM:,}", file=sys.stderr)
         return 1
     tenth = max(1, len(samples) // 10)
     early, late = (sorted(s[2] for s in part)[tenth // 2] for part in (samples[:tenth], samples[-tenth:]))

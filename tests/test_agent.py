@@ -27,7 +27,7 @@ from nfdrl.networks import TorsoSizes, table
 from nfdrl.replay import Batch, Replay
 from nfdrl.risk import CVaR
 from nfdrl.training.config import TrainConfig
-from nfdrl.training.loop import Report
+from nfdrl.training.events import Report
 from nfdrl.training.presets import PRESETS, find_preset
 from nfdrl.training.ranges import observed_range
 from nfdrl.training.trackers import ProgressTracker
@@ -123,6 +123,41 @@ def test_the_same_seed_gives_the_same_weights(method: str) -> None:
     assert any(not torch.equal(value, weights(other)[name]) for name, value in weights(first).items())
 
 
+def test_acting_and_evaluating_do_not_disturb_learning() -> None:
+    quiet, watched = (Agent("nfdrl-s", "CartPole-v1", config=SMALL) for _ in range(2))
+    quiet.learn(150, progress=False)
+    for event in watched.events(150):
+        if isinstance(event, Report):
+            watched.predict(np.zeros((3, 4)))
+            watched.evaluate(1)
+    assert all(torch.equal(value, weights(watched)[name]) for name, value in weights(quiet).items())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_range_is_observed_and_the_first_weights_stay(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Learner] = []
+    monkeypatch.setattr("nfdrl.training.loop.Learner", lambda *a, **k: built.append(Learner(*a, **k)) or built[-1])
+    monkeypatch.setattr("nfdrl.training.loop.observed_range", lambda _: (-3.0, 7.0))
+    agent = Agent(method, "CartPole-v1", config=replace(SMALL, train_every=10**6))
+    network, first = agent.network, {name: value.clone() for name, value in agent.network.state_dict().items()}
+    agent.learn(SMALL.learning_starts - 1, progress=False)
+    assert agent.method is METHODS[method]
+    assert agent.predict(np.zeros((5, 4)))[0].shape == (5,)
+    assert agent.returns(np.zeros((5, 4))).batch_shape == (5, 2)
+    with pytest.raises(NfdrlError, match="its first 64 steps are random"):
+        _ = agent.learner
+    agent.learn(50, progress=False)
+    assert built == [agent.learner]  # once
+    assert agent.learner.online is agent.network is network
+    assert agent.learner.method is agent.method
+    assert all(torch.equal(value, first[name]) for name, value in network.state_dict().items())
+    assert agent.method == METHODS[method].within(-3.0, 7.0)
+    if isinstance(agent.method, C51):
+        law = agent.returns(np.zeros(4))
+        assert (law.cdf(-3.1) == 0).all()
+        assert (law.cdf(7.0) > 1 - 1e-5).all()
+
+
 def test_learning_leaves_global_generators_alone() -> None:
     np.random.seed(1)  # noqa: NPY002
     state, draws = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index, union-attr]  # noqa: NPY002
@@ -164,7 +199,7 @@ def test_risk_decides_the_action_and_is_saved(tmp_path: Path) -> None:
 
 
 def test_an_agent_does_not_come_back_in_another_environment(agent: Agent, tmp_path: Path) -> None:
-    with pytest.raises(NfdrlError, match=r"no saved agent .* config.json is missing"):
+    with pytest.raises(NfdrlError, match=r"no saved agent .* manifest.json is missing"):
         Agent.load(tmp_path / "nowhere")
     agent.save(tmp_path)
     with pytest.raises(NfdrlError, match="observation_space"):
@@ -284,7 +319,7 @@ def test_the_learner_clips_syncs_and_chooses_as_it_is_told() -> None:
 
 
 def test_fractions_have_their_own_optimiser() -> None:
-    learner = Agent("fqf", "CartPole-v1", config=SMALL).learner
+    learner = Agent("fqf", "CartPole-v1", config=SMALL).learn(SMALL.learning_starts, progress=False).learner
     proposal = {id(p) for p in learner.online.head.fraction_parameters()}
     apart = {id(p) for optimiser, _ in learner._special for p in optimiser.param_groups[0]["params"]}
     assert apart == proposal
@@ -333,6 +368,7 @@ def test_presets() -> None:
 def test_the_package_exports_what_it_says() -> None:
     assert nfdrl.Agent is Agent
     assert nfdrl.METHODS is METHODS
+    assert nfdrl.Run.__name__ == "Run"
     assert nfdrl.__version__
     assert "nfdrl/MDP1-v0" in gymnasium.registry
     with pytest.raises(AttributeError):

@@ -167,13 +167,13 @@ def test_stacks_of_given_environments_are_known() -> None:
     assert [source_of(env).stacked for env in (vector, plain, wrapped)] == [True, False, True]
     config = TrainConfig(learning_starts=16, buffer_size=400, batch_size=4, train_every=8)
     agent = Agent("dqn", vector, config=config, device="cpu").learn(30, progress=False)
-    assert isinstance(agent._trainer.replay.storage, FrameStorage)  # type: ignore[union-attr]
+    assert isinstance(agent.trainer.replay.storage, FrameStorage)
 
 
 def test_an_agent_learns_saves_and_comes_back(tmp_path: Path) -> None:
     config = TrainConfig(num_envs=2, learning_starts=40, buffer_size=400, batch_size=4, train_every=8, n_step=3)
     agent = Agent("nfdrl-s", "ALE/Pong-v5[frame_limit=240]", config=config, device="cpu").learn(80, progress=False)
-    assert isinstance(agent._trainer.replay.storage, FrameStorage)  # type: ignore[union-attr]
+    assert isinstance(agent.trainer.replay.storage, FrameStorage)
     agent.save(tmp_path)
     loaded = Agent.load(tmp_path, device="cpu")
     assert loaded.source is not None

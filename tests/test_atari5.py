@@ -8,12 +8,12 @@ import pytest
 
 from nfdrl.cli import main
 from nfdrl.errors import NfdrlError
-from nfdrl.evaluation.run_folders import find_runs, read_run
 from nfdrl.paper import load
 from nfdrl.paper.atari5 import GAMES, References, atari5_score, contradictions, read_references
 from nfdrl.paper.base import NoRunsError, run_experiment
 from nfdrl.paper.pong import largest_fall
 from nfdrl.progress import Progress
+from nfdrl.runs.reading import find_runs, read_run
 
 QUICK = ["--no-progress", "--set", "learning_starts=64", "batch_size=16", "report_every=50", "mlp=(16,16)"]
 
@@ -181,8 +181,8 @@ def test_all_leaves_pong_out_without_runs(tmp_path, monkeypatch, capsys):
     [
         (None, "there is no folder"),
         ({}, "no run in"),
-        ({"config.json": "{", "metrics.csv": "step\n"}, "cannot be read"),
-        ({"config.json": "{}", "metrics.csv": "step\n"}, "is not that of a run"),
+        ({"config.json": "{", "metrics.csv": "step\n"}, "is not valid JSON"),
+        ({"config.json": "{}", "metrics.csv": "step\n"}, "does not describe a run"),
         ({"config.json": '{"method": {"name": "dqn"}, "env": "X", "seed": 0}', "metrics.csv": "a,b\n1,2\n"}, "metrics"),
     ],
 )

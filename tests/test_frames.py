@@ -15,8 +15,8 @@ from nfdrl.agent import Agent
 from nfdrl.envs.stepping import Step
 from nfdrl.errors import NfdrlError
 from nfdrl.frames import FrameStorage
-from nfdrl.journal import Journal, restore
 from nfdrl.replay import ArrayStorage, Replay, allocate
+from nfdrl.runs.journal import Journal, restore
 from nfdrl.training.config import TrainConfig
 
 STACK, SIDE = 3, 5

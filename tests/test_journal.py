@@ -12,12 +12,12 @@ from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nfdrl import journal
 from nfdrl.envs.stepping import Step
 from nfdrl.errors import NfdrlError
 from nfdrl.frames import FrameStorage
-from nfdrl.journal import Journal, Snapshot, remove_unused, restore
 from nfdrl.replay import Replay
+from nfdrl.runs import journal
+from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
 
 SPACE = Box(0, 255, (2, 3), np.uint8)
 STACKS = Box(0, 255, (3, 4, 4), np.uint8)

@@ -16,13 +16,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from nfdrl.agent import Agent
-from nfdrl.checkpoint import of_run
+from nfdrl.bellman import bellman_target
 from nfdrl.cli import main
 from nfdrl.laws import Law
 from nfdrl.laws.fraction import FQF
 from nfdrl.networks import TorsoSizes
+from nfdrl.runs.diagnostic import write_diagnostic
+from nfdrl.runs.layout import checkpoints
 from nfdrl.training.config import TrainConfig
-from nfdrl.training.loop import MAX_SKIPPED, NonFiniteError, Report
+from nfdrl.training.events import NonFiniteError, Report
+from nfdrl.training.loop import MAX_SKIPPED
 
 SMALL = TrainConfig(learning_starts=40, batch_size=8, report_every=50, torso=TorsoSizes(mlp=(8, 8)))
 
@@ -109,7 +112,7 @@ def test_the_run_leaves_a_diagnostic_and_its_last_checkpoint(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert f"{MAX_SKIPPED} updates in a row" in error
-    last = of_run(out)[0]
+    last = checkpoints(out)[0]
     assert str(last) in error
     assert all(bool(value.isfinite().all()) for value in load_file(last / "weights.safetensors").values())
     found = json.loads((out / "diagnostic" / "diagnostic.json").read_text())
@@ -120,3 +123,15 @@ def test_the_run_leaves_a_diagnostic_and_its_last_checkpoint(
     assert all(isinstance(norm, float) for norm in found["weight_norms"].values())
     with (out / "metrics.csv").open() as file:
         assert int(list(csv.DictReader(file))[-1]["skipped"]) > 0
+
+
+def test_the_diagnostic_chooses_the_next_action_as_the_update_does(tmp_path: Path) -> None:
+    agent = Agent("dqn", "CartPole-v1", config=replace(SMALL, double_q=True)).learn(100, progress=False)
+    learner, batch = agent.learner, agent.trainer.replay.sample(64)
+    with torch.no_grad():  # the two networks choose differently
+        for network, sign in ((learner.online, 1.0), (learner.target, -1.0)):
+            network.head.linear.bias += sign * torch.tensor([100.0, -100.0])
+    folder = write_diagnostic(tmp_path, NonFiniteError(100, batch, learner))
+    found = load_file(folder / "tensors.safetensors")
+    expected = bellman_target(batch, learner.target, learner.risk, learner.online).mean()
+    assert [name for name, value in found.items() if name.startswith("target.") and torch.equal(value, expected)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from torch.testing import assert_close
 from nfdrl import METHODS, Agent
 from nfdrl.cli import main
 from nfdrl.errors import NfdrlError
-from nfdrl.laws import Method, find_method
+from nfdrl.laws import find_method
 from nfdrl.style import draw_law, figure
 
 SOURCE = '''
@@ -110,7 +109,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def train(out: Path, method: str, *words: str) -> int:
     command = ["train", "--method", method, "--env", "CartPole-v1", "--out", str(out), "--evaluate", "2"]
-    return main([*command, "--steps", "150", *words, *QUICK])
+    return main([*command, "--steps", "150", *QUICK, *words])
 
 
 def test_one_line_registers_it(own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +129,7 @@ def test_one_line_registers_it(own: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_a_module_path_names_it_wherever_a_method_is_named(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = own / "run"
-    assert train(out, f"{WORD}[width=3]", "--set", "return_range=method") == 0
+    assert train(out, f"{WORD}[width=3]", "return_range=method") == 0
     config = json.loads((out / "config.json").read_text())
     assert config["method"] == {"name": "gauss", "class": "own_method:Gauss", "settings": {"width": 3.0}}
     assert main(["train", "--resume", str(out), "--steps", "200", "--method", WORD, "--no-progress"]) == 0
@@ -166,7 +165,7 @@ def test_an_agent_learns_saves_and_draws_it(own: Path) -> None:
     law = loaded.returns([0.0, 0.0, 0.0, 0.0])
     assert_close(law.cvar(0.25), agent.returns([0.0, 0.0, 0.0, 0.0]).cvar(0.25))
     assert int(loaded.predict([0.0, 0.0, 0.0, 0.0])[0]) == int(law.cvar(0.25).argmax())
-    made, axes = figure(4, 3)
+    _, axes = figure(4, 3)
     for view in ("density", "cdf", "quantile"):
         draw_law(axes[0, 0], law.select(torch.tensor(0)), loaded.method, view)
     assert {line.get_color() for line in axes[0, 0].lines} == {"#123456"}

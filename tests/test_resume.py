@@ -24,16 +24,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from nfdrl.agent import Agent
-from nfdrl.checkpoint import of_run
 from nfdrl.cli import main
-from nfdrl.cli.train import pausing_on_signals
 from nfdrl.envs.make import EnvLike
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
 from nfdrl.networks import TorsoSizes
-from nfdrl.runs import Checkpoints, newest
+from nfdrl.runs.keeping import Checkpoints, newest
+from nfdrl.runs.layout import checkpoints as checkpoints_of
+from nfdrl.runs.signals import pausing_on_signals
 from nfdrl.training.config import TrainConfig
-from nfdrl.training.loop import EpisodeEnd, Pause, Report
+from nfdrl.training.events import EpisodeEnd, Pause, Report
 
 STEPS, EVERY = 240, 60
 SMALL = TrainConfig(
@@ -54,7 +54,7 @@ def assert_same(first: Agent, second: Agent) -> None:
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         assert torch.equal(value, theirs[name]), name
-    assert first._rng.bit_generator.state == second._rng.bit_generator.state
+    assert first.trainer.rng.bit_generator.state == second.trainer.rng.bit_generator.state
 
 
 def told(event: Any) -> Any:
@@ -158,7 +158,7 @@ def test_the_last_few_and_the_best_are_kept_and_the_disk_does_not_fill(tmp_path:
             checkpoints.save(agent, regular=True)
             sizes.append(sum(path.stat().st_size for path in (tmp_path / "replay").iterdir()))
     assert checkpoints.best is not None
-    steps = [int(path.name.removeprefix("step-")) for path in of_run(tmp_path)]
+    steps = [int(path.name.removeprefix("step-")) for path in checkpoints_of(tmp_path)]
     assert steps[:2] == [680, 660]
     assert set(steps[2:]) == {checkpoints.best["step"]} - {680, 660}
     # 90 rows, those of the interval between the two that are kept, and the oldest segment's that are no longer needed;
@@ -208,7 +208,7 @@ def rows_of(run: Path) -> list[dict[str, str]]:
 
 def assert_same_runs(first: Path, second: Path) -> None:
     assert rows_of(first) == rows_of(second)
-    ours, theirs = (of_run(run)[0] for run in (first, second))
+    ours, theirs = (checkpoints_of(run)[0] for run in (first, second))
     assert ours.name == theirs.name
     assert {p.name: p.read_bytes() for p in ours.glob("weights*")} == {
         p.name: p.read_bytes() for p in theirs.glob("weights*")
@@ -235,7 +235,7 @@ def test_a_killed_run_is_resumed_to_the_same_files(undisturbed: Path, tmp_path: 
     line = words("--out", str(out))
     for least in ("step-000000000300", "step-000000000800"):
         with process(line) as running:
-            wait_for(lambda: max((path.name for path in of_run(out)), default="") >= least, running)  # noqa: B023
+            wait_for(lambda: max((path.name for path in checkpoints_of(out)), default="") >= least, running)  # noqa: B023
             running.kill()
         assert not (out / "metrics.json").exists()
         line = resume(out)
@@ -243,17 +243,17 @@ def test_a_killed_run_is_resumed_to_the_same_files(undisturbed: Path, tmp_path: 
     assert_same_runs(undisturbed, out)
 
 
-def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(
+def test_a_signal_leaves_a_checkpoint_and_says_how_to_resume(
     undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
     with process(words("--out", str(out))) as running:
-        wait_for(lambda: len(of_run(out)) >= 2, running)
+        wait_for(lambda: len(checkpoints_of(out)) >= 2, running)
         running.send_signal(signal.SIGTERM)
         said, _ = running.communicate(timeout=60)
     assert running.returncode == 128 + signal.SIGTERM
     assert f"nfdrl train --resume {out}" in said
-    state = json.loads((of_run(out)[0] / "state.json").read_text())
+    state = json.loads((checkpoints_of(out)[0] / "state.json").read_text())
     assert f"{state['step']:,}" in said
     # From the interruption on it is another run; from the regular checkpoint before it, the same.
     assert main(resume(out, "--exact")) == 0
@@ -261,7 +261,7 @@ def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(
     assert_same_runs(undisturbed, out)
 
 
-def test_one_interrupt_stops_behind_the_step_and_a_second_at_once(
+def test_one_interrupt_stops_after_the_step_and_a_second_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
@@ -296,23 +296,23 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     out = tmp_path / "run"
     shutil.copytree(undisturbed, out)
     (out / "metrics.json").unlink()
-    path = of_run(out)[0] / "weights.safetensors"
+    path = checkpoints_of(out)[0] / "weights.safetensors"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert main(resume(out)) == 0
     assert_same_runs(undisturbed, out)
-    for path in of_run(out):
+    for path in checkpoints_of(out):
         (path / "manifest.json").write_text("{}")
     capsys.readouterr()
     assert main(resume(out, "--steps", "5000")) == 2
     error = capsys.readouterr().err
-    assert error.count("cannot be used") == len(of_run(out))
+    assert error.count("cannot be used") == len(checkpoints_of(out))
     assert "no checkpoint in" in error
 
 
 def test_weights_are_plain_tensors(undisturbed: Path) -> None:
-    assert "online.head.linear.weight" in load_file(of_run(undisturbed)[0] / "weights.safetensors")
+    assert "online.head.linear.weight" in load_file(checkpoints_of(undisturbed)[0] / "weights.safetensors")
     kinds = {path.suffix for path in undisturbed.rglob("*") if path.is_file()}
     assert kinds == {".json", ".safetensors", ".npy", ".csv"}
 
@@ -346,7 +346,7 @@ def test_a_full_disk_or_a_lost_permission_costs_a_checkpoint_and_not_the_run(
             assert Agent.load(tmp_path / "run").step == 60
     assert outcomes == [True, False, False]
     assert checkpoints.failures == 2
-    assert capsys.readouterr().err.count("training goes on") == 2
+    assert capsys.readouterr().err.count("training continues") == 2
     assert_same(agent, whole)
     assert checkpoints.save(agent, regular=True)
     result = newest(tmp_path / "run")
@@ -370,17 +370,6 @@ def save_without_permission(checkpoints: Checkpoints, agent: Agent, folder: Path
     finally:
         for path in folders:
             path.chmod(0o700)
-
-
-def test_a_run_of_format_1_goes_on_with_an_empty_replay(tmp_path: Path) -> None:
-    old = Path(__file__).parent / "data" / "format-1"
-    shutil.copytree(old, tmp_path / "checkpoint")
-    (tmp_path / "config.json").write_text(json.dumps({"env": "CartPole-v1", "steps": 80, "seed": 7}))
-    (tmp_path / "metrics.csv").write_text("step,updates\n50,9\n80,24\n90,29\n")
-    assert main(resume(tmp_path, "--steps", "200", "--evaluate", "0")) == 0
-    assert [row["step"] for row in rows_of(tmp_path)] == ["50", "80", "100", "150", "200"]
-    assert list(rows_of(tmp_path)[0]) == ["step", "updates"]  # the columns it had
-    assert Agent.load(tmp_path).step == 200
 
 
 def test_an_environment_of_a_module_is_imported_for_a_resume_and_not_for_a_load(

@@ -17,7 +17,7 @@ from nfdrl.envs.stepping import DirectStream, Stream, VectorStream, check_step
 from nfdrl.errors import NfdrlError
 from nfdrl.replay import Replay
 from nfdrl.training.config import TrainConfig
-from nfdrl.training.loop import EpisodeEnd
+from nfdrl.training.events import EpisodeEnd
 
 ENVS, STEPS, DISCOUNT = 3, 40, 0.9
 

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from nfdrl.agent import Agent as Agent
     from nfdrl.laws import METHODS as METHODS
     from nfdrl.laws.flow import FlowLaw as FlowLaw
+    from nfdrl.runs.session import Run as Run
 
 __version__ = version("nfdrl")
-__all__ = ["METHODS", "Agent", "FlowLaw", "__version__"]
+__all__ = ["METHODS", "Agent", "FlowLaw", "Run", "__version__"]
 
-_HOMES = {"Agent": "nfdrl.agent", "FlowLaw": "nfdrl.laws.flow", "METHODS": "nfdrl.laws"}
+_HOMES = {"Agent": "nfdrl.agent", "FlowLaw": "nfdrl.laws.flow", "METHODS": "nfdrl.laws", "Run": "nfdrl.runs.session"}
 
 
 def __getattr__(name: str) -> Any:

@@ -115,26 +115,44 @@ def _compare(path: Path, found: str, record: FileRecord) -> None:
         raise NfdrlError(f"{path} is damaged: its checksum is not the manifest's")
 
 
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Put an object into a JSON file, in place of what was there."""
+    replace_file(path, to_json(content))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, which is not read where it is too large."""
+    try:
+        _check_length(path.stat().st_size, path)
+        return from_json(path.read_bytes(), path)
+    except OSError as error:
+        raise NfdrlError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
 def to_json(content: Mapping[str, Any]) -> bytes:
     """JSON without NaN, with a final newline."""
     return (json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
 def from_json(content: bytes, path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
-    if len(content) > MAX_JSON:
-        raise NfdrlError(f"{path} has {len(content):,} bytes: too many for a settings file")
+    """The object in the content of a JSON file."""
+    _check_length(len(content), path)
     try:
         value = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise NfdrlError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise NfdrlError(f"{path} holds no JSON object")
+        raise NfdrlError(f"{path} does not hold a JSON object")
     return value
 
 
+def _check_length(size: int, path: Path) -> None:
+    if size > MAX_JSON:
+        raise NfdrlError(f"{path} has {size:,} bytes: too many for a settings file")
+
+
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def changed(settings: T, texts: Mapping[str, str], what: str) -> T:
     for name, rest_texts in inner.items():
         value = values.get(name, getattr(settings, name))
         values[name] = changed(value, rest_texts, f"{what}.{name}")
-    return _made(lambda: cast(T, replace(cast(Any, settings), **values)), what)
+    return _made(lambda: cast(T, replace(cast(Any, settings), **values)), what) if values else settings
 
 
 def apply_settings(words: Iterable[str], config: T, method: U) -> tuple[T, U]:

@@ -152,7 +152,7 @@ def measure_floor(seed: int, rounds: int, updates: int) -> Floor:
     agent = our_agent("nfdrl-s", seed)
     agent.learn(COURSE.warm_up + COURSE.train_every, progress=False)
     learner: Learner = agent.learner
-    batch: Batch = agent._trainer.replay.sample(COURSE.batch)
+    batch: Batch = agent.trainer.replay.sample(COURSE.batch)
     floor = Floor([], [])
     for _ in range(rounds):
         for work, into in ((_update, floor.update), (_trunk, floor.trunk)):

@@ -19,9 +19,9 @@ import torch
 
 from nfdrl.agent import Agent
 from nfdrl.bench.report import Measured, Row
-from nfdrl.runs import Checkpoints, newest
+from nfdrl.runs.keeping import Checkpoints, newest
 from nfdrl.training.config import TrainConfig
-from nfdrl.training.loop import Pause
+from nfdrl.training.events import Pause
 
 METHOD, BATCH, TRAIN_EVERY = "nfdrl-s", 64, 4  # Mnih et al. 2015: an update for four steps
 TRANSITIONS, INTERVAL, TIMED = 100_000, 50_000, 200  # the second is the default of `nfdrl train --checkpoint-every`

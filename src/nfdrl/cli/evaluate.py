@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from nfdrl.cli.train import write_json
 from nfdrl.errors import NfdrlError
 
 if TYPE_CHECKING:
@@ -33,10 +32,13 @@ class Evaluate:
     """Seed of the first episode."""
 
     risk: str | None = None
-    """What actions are chosen by: mean, cvar:0.1, …; what the agent was trained with where it is not given."""
+    """What actions are chosen by: mean, cvar:0.1, …; by default what the agent was trained with."""
 
     env: str | None = None
     """Another environment with the same observations and actions."""
+
+    method: str | None = None
+    """package.module:METHOD of a run whose method is your own: loading imports nothing by itself."""
 
     device: str = "auto"
     """auto, cpu or cuda."""
@@ -51,11 +53,12 @@ class Evaluate:
     """The most steps that go into the video."""
 
     fps: float | None = None
-    """Steps a second in the video; what the environment is made for where it is not given."""
+    """Steps per second in the video; by default what the environment is made for."""
 
     def run(self) -> int:
         """Do what was asked; the exit code."""
         from nfdrl.agent import Agent
+        from nfdrl.laws import find_method
 
         if self.out is not None and self.out.exists():
             raise NfdrlError(f"{str(self.out)!r} exists: name another file")
@@ -63,7 +66,8 @@ class Evaluate:
             from nfdrl.evaluation.video import check_video
 
             check_video(self.video)
-        agent = Agent.load(self.run_folder, self.env, risk=self.risk, device=self.device, replay=False)
+        method = None if self.method is None else find_method(self.method)
+        agent = Agent.load(self.run_folder, self.env, method=method, risk=self.risk, device=self.device, replay=False)
         if self.video is not None:
             self._record(agent, self.video)
         result = agent.evaluate(self.episodes, self.seed)
@@ -72,15 +76,16 @@ class Evaluate:
             f"(least {result.returns.min():.4g}, most {result.returns.max():.4g}, length {result.lengths.mean():.4g})"
         )
         if self.out is not None:
+            from nfdrl.runs.session import write_evaluation
+
             self.out.parent.mkdir(parents=True, exist_ok=True)
-            numbers = {"returns": result.returns.tolist(), "lengths": result.lengths.tolist()}
-            write_json(self.out, {"mean": result.mean, "std": result.std, "risk": str(agent.risk), **numbers})
+            write_evaluation(self.out, agent, result)
         return 0
 
     def _record(self, agent: Agent, path: Path) -> None:
         from nfdrl.evaluation.video import record, rendering_env
 
-        if agent.source is None:
+        if not agent.source.known:
             raise NfdrlError("the saved agent names no environment: name one with --env")
         env = rendering_env(agent.source)
         try:

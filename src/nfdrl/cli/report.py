@@ -17,7 +17,7 @@ from nfdrl.reports import command_of, provenance, write_report
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from nfdrl.evaluation.run_folders import Run
+    from nfdrl.runs.reading import RunRecord
 
 COLUMNS = ("env", "method", "seed", "steps", "return", "std", "episodes", "folder")
 PANEL = 4.4, 3.0  # inches
@@ -40,7 +40,7 @@ class Report:
 
     def run(self) -> int:
         """Do what was asked; the exit code."""
-        from nfdrl.evaluation.run_folders import find_runs
+        from nfdrl.runs.reading import find_runs
 
         found = sorted(find_runs(self.runs), key=lambda run: (run.env, run.method, run.seed))
         rows = [row_of(run, self.runs) for run in found]
@@ -52,7 +52,7 @@ class Report:
         return 0
 
 
-def row_of(run: Run, folder: Path) -> dict[str, Any]:
+def row_of(run: RunRecord, folder: Path) -> dict[str, Any]:
     """What the table says of a run; None where it was not evaluated."""
     evaluation = run.evaluation or {}
     return {
@@ -78,7 +78,7 @@ def print_rows(rows: Sequence[dict[str, Any]]) -> None:
     Console().print(table)
 
 
-def draw(runs: Sequence[Run]) -> Figure:
+def draw(runs: Sequence[RunRecord]) -> Figure:
     """A panel for each environment: the return while training, and a mark for the evaluation at its end."""
     from nfdrl.style import color_of, figure, label_of, legend_below, line_of
 

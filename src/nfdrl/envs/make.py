@@ -47,6 +47,11 @@ class Source:
     name: str | None
 
     @property
+    def known(self) -> bool:
+        """Whether there are environments at all, and not only their spaces: an agent may be loaded without one."""
+        return self.spec is not None or self.given is not None
+
+    @property
     def stacked(self) -> bool:
         """Whether observations are known to be stacks of frames that move on by one at each step."""
         if self.given is None:
@@ -70,6 +75,8 @@ class Source:
 
     def fresh(self) -> Env:
         """A new environment of the same kind."""
+        if not self.known:
+            raise NfdrlError("this agent was loaded without an environment: pass `env` to Agent.load")
         if self.spec is None:
             raise NfdrlError(
                 "this environment has no id from which another one could be made: "

@@ -21,7 +21,7 @@ from nfdrl.envs.finite import FiniteMDP, Floats, Ints
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.distances import batch_distances
 from nfdrl.evaluation.truth import ReturnTruth, exact_returns
-from nfdrl.files import from_json, replace_file, to_json
+from nfdrl.files import read_json, write_json
 from nfdrl.laws.base import Method
 from nfdrl.laws.fitting import Fit, Track
 from nfdrl.networks import Network
@@ -167,14 +167,14 @@ class Store:
             return dict(found["result"])
         result = compute()
         self.folder.mkdir(parents=True, exist_ok=True)
-        replace_file(path, to_json({"settings": settings, "result": result}))
+        write_json(path, {"settings": settings, "result": result})
         return result
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     """What a stored file says; None where there is none, or a broken one."""
     try:
-        return from_json(path.read_bytes(), path)
+        return read_json(path)
     except (OSError, NfdrlError):
         return None
 

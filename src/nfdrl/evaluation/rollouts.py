@@ -33,6 +33,16 @@ class Episodes:
         """The standard deviation of the return over episodes."""
         return float(self.returns.std())
 
+    def summary(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "episodes": len(self.returns),
+            "mean": self.mean,
+            "std": self.std,
+            "returns": self.returns.tolist(),
+            "lengths": self.lengths.tolist(),
+        }
+
 
 def rollout(policy: Policy, envs: Sequence[gymnasium.Env[Any, Any]], episodes: int, seed: int) -> Episodes:
     """Play `episodes` whole episodes, the k-th seeded with seed + k, several at once.

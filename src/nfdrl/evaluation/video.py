@@ -57,8 +57,11 @@ ACTIONS = {
 class Player(Protocol):
     """What a video needs of an agent."""
 
-    method: Method
     risk: Valuation
+
+    @property
+    def method(self) -> Method:
+        """What it learns by."""
 
     def predict(self, observation: ArrayLike) -> tuple[Array, None]:
         """The action for an observation."""

@@ -69,8 +69,10 @@ def method_config(method: Method) -> dict[str, Any]:
     return {"name": method.name, "class": _class(method), "settings": to_plain(method)}
 
 
-def method_from(config: Mapping[str, Any], given: Method | None = None) -> Method:
+def method_from(config: Any, given: Method | None = None) -> Method:
     """The method that `method_config` wrote. Nothing is imported: one that is not in METHODS has to be `given`."""
+    if not isinstance(config, Mapping) or "name" not in config or "settings" not in config:
+        raise NfdrlError(f"a saved method must have a name and settings, got {config!r:.80}")
     name, saved = str(config["name"]), config.get("class")
     known = METHODS.get(name) if saved is None else next((m for m in METHODS.values() if _class(m) == saved), None)
     found = known or given

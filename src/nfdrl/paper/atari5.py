@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from nfdrl.colours import GREY, INK, LIGHT, SKY, VERMILLION
-from nfdrl.evaluation.run_folders import Run, find_runs
 from nfdrl.paper.base import Experiment, NoRunsError, Result
 from nfdrl.progress import Progress
 from nfdrl.reports import Row
+from nfdrl.runs.reading import RunRecord, find_runs
 from nfdrl.style import color_of, label_of
 
 # Aitchison et al. 2023: weights of a regression of the median over 57 games on log-scores of five of them.
@@ -112,7 +112,7 @@ def read_references() -> tuple[list[Line], References]:
     return lines, References(ends["random"], ends["human"])
 
 
-def own_lines(runs: list[Run]) -> list[Line]:
+def own_lines(runs: list[RunRecord]) -> list[Line]:
     """Means over the seeds of each method and number of frames; games that nobody ran or evaluated stay empty."""
     scores: dict[tuple[str, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:

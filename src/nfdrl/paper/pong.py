@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from nfdrl.colours import GREY, LIGHT
 from nfdrl.errors import NfdrlError
-from nfdrl.evaluation.run_folders import Run, find_runs
 from nfdrl.paper.base import Experiment, NoRunsError, Result
 from nfdrl.progress import Progress
 from nfdrl.reports import Row
+from nfdrl.runs.reading import RunRecord, find_runs
 from nfdrl.style import color_of, figure, label_of, legend_below, line_of
 
 PONG = "ALE/Pong-v5"
@@ -37,7 +37,7 @@ def compute(seed: int, smoke: bool, progress: Progress, runs: Path | None = None
     return Result(rows, found, {"runs": [{name: row[name] for name in shown} for row in rows]})
 
 
-def _of_one_env(runs: list[Run]) -> list[Run]:
+def _of_one_env(runs: list[RunRecord]) -> list[RunRecord]:
     names = sorted({run.game for run in runs})
     if PONG not in names and len(names) > 1:
         raise NfdrlError(f"no run on {PONG}, and others on {', '.join(names)}: name a folder with one environment")
@@ -45,7 +45,7 @@ def _of_one_env(runs: list[Run]) -> list[Run]:
     return [run for run in runs if run.game == chosen]
 
 
-def _row(run: Run) -> Row:
+def _row(run: RunRecord) -> Row:
     """`fall` is the largest drop of the return below a peak before it: how unstable the curve is."""
     returns = [line["episode_return"] for line in run.curve if not math.isnan(line["episode_return"])]
     evaluated = run.evaluation or {}
@@ -79,7 +79,7 @@ def largest_fall(values: Sequence[float]) -> float:
 
 def draw(result: Result) -> Figure:
     """Return against steps, frames above; the title says how much of the paper's training this is."""
-    runs: list[Run] = result.data
+    runs: list[RunRecord] = result.data
     made, axes = figure(9.0, 4.6)
     ax = axes[0, 0]
     pong = runs[0].game == PONG
@@ -110,7 +110,7 @@ def _share(steps: int) -> str:
     return f"{100 * steps / PAPER_STEPS:.2g} %"
 
 
-def _draw_run(ax: Axes, run: Run, several: bool) -> None:
+def _draw_run(ax: Axes, run: RunRecord, several: bool) -> None:
     steps = np.array([line["step"] for line in run.curve])
     returns = np.array([line["episode_return"] for line in run.curve])
     name = f"{label_of(run.method)}, seed {run.seed}" if several else label_of(run.method)

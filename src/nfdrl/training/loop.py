@@ -6,22 +6,28 @@ import math
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nfdrl.engines import Engine
+from nfdrl.bellman import Valuation
+from nfdrl.engines import Engine, Work, engine_for
+from nfdrl.envs.make import Source
 from nfdrl.envs.stepping import Step, Stream, check_observation, check_step
-from nfdrl.errors import NfdrlError
+from nfdrl.laws.base import Method
 from nfdrl.learner import Learner
-from nfdrl.replay import Batch, Replay, storage_dtype
+from nfdrl.networks import Network
+from nfdrl.replay import Replay, storage_dtype
 from nfdrl.training.config import TrainConfig
+from nfdrl.training.events import EpisodeEnd, Event, NonFiniteError, Pause, Report
+from nfdrl.training.ranges import observed_range
 from nfdrl.training.schedules import decay
+from nfdrl.training.storing import new_replay
 
 Array = NDArray[Any]
 RECENT = 100  # episodes in the reported mean return
@@ -29,62 +35,11 @@ LOOK_EVERY = 100  # updates between two looks for dormant units: each costs a fo
 MAX_SKIPPED = 20  # updates in a row that may fail before training stops
 
 
-@dataclass(frozen=True, slots=True)
-class EpisodeEnd:
-    """An episode of training ended."""
-
-    step: int
-    env: int
-    episode_return: float
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Where training stands; means over the last episodes and over the updates since the last report."""
-
-    step: int
-    updates: int
-    episodes: int
-    episode_return: float | None
-    episode_length: float | None
-    loss: float | None
-    epsilon: float
-    learning_rate: float
-    steps_per_second: float
-    skipped: int = 0  # updates so far whose loss or gradient was not finite
-    dormant: float | None = None  # share of units that the last batch left at zero, in the layer where most are
-
-
-class NonFiniteError(NfdrlError):
-    """Too many updates in a row could not be made; the batch of the last one, and the learner, to find out why."""
-
-    def __init__(self, step: int, batch: Batch, learner: Learner) -> None:
-        count = learner.skipped_in_a_row
-        super().__init__(f"{count} updates in a row had a loss or a gradient that is not finite, up to step {step:,}")
-        self.step, self.batch, self.learner = step, batch, learner
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """All open episodes end here and new ones begin behind it: whoever wants to go on from here later saves now.
-
-    Regular pauses come at multiples of the interval, whatever happened before; the others were asked for.
-    """
-
-    step: int
-    regular: bool
-
-
-Event = EpisodeEnd | Report | Pause
-
-
 class Actor:
     """ε-greedy actions for all environments in one forward pass, or none where all explore."""
 
     def __init__(self, engine: Engine, actions: int, rng: np.random.Generator) -> None:
         self.engine, self.actions, self.rng = engine, actions, rng
-        self.device = next(engine.work.online.parameters()).device
         self.explored: Array = np.zeros(0, np.bool_)  # whose last action was a random one
 
     def act(self, observation: Array, epsilon: float) -> Array:
@@ -101,41 +56,61 @@ class Actor:
 
 
 class Trainer:
-    """Everything a run changes: environments, replay, learner, and how far it got.
+    """Everything that learning changes: the network, its learner, environments, replay, and how far it got.
 
-    The learner is built by `build` when the first `learning_starts` random steps are in the replay, because some
-    methods need the scale of the rewards before they can make a network.
+    The first `learning_starts` steps are random. The learner is built after them, because some methods are set to the
+    scale of the rewards first.
     """
 
     def __init__(
-        self,
-        stream: Stream,
-        replay: Replay,
-        config: TrainConfig,
-        build: Callable[[Replay], Learner],
-        *,
-        rng: np.random.Generator,
-        seed: int,
-        learner: Learner | None = None,
-        step: int = 0,
+        self, method: Method, network: Network, source: Source, config: TrainConfig, *, risk: Valuation, seed: int
     ) -> None:
-        self.stream, self.replay, self.config, self.build = stream, replay, config, build
-        self.rng, self.seed, self.step = rng, seed, step
-        self.actions = int(stream.action_space.n)
-        self.dtype = storage_dtype(stream.observation_space)
-        self.learner = learner
-        self._actor = None if learner is None else self._actor_of(learner)
+        self.method, self.network, self.source, self.config = method, network, source, config
+        self.risk, self.seed, self.step = risk, seed, 0
+        self.rng = np.random.default_rng(seed)
+        self.device = next(network.parameters()).device
+        engine = engine_for(Work(method, network, risk), config.engine)
+        self.actor = Actor(engine, int(source.action_space.n), self.rng)
+        self.learner: Learner | None = None
         self._due = 0
         self._recent: deque[EpisodeEnd] = deque(maxlen=RECENT)
         self._episodes = 0
-        self._meter = _Meter(step)
+        self._meter = _Meter()
         self._seen: Tensor | None = None  # observations of the last update since a report or a pause
         self._warned = False
         self.pausing = False  # set it, from a signal's handler too, and the next step is followed by a pause
 
+    @cached_property
+    def stream(self) -> Stream:
+        """The environments."""
+        return self.source.stream(self.config.num_envs)
+
+    @cached_property
+    def replay(self) -> Replay:
+        """What they gave."""
+        return new_replay(self.source, self.config, self.stream.num_envs, self.rng)
+
+    def start_learning(self) -> Learner:
+        """Build the learner of the method and the network as they are."""
+        generator = torch.Generator(self.device).manual_seed(self.seed)
+        settings = self.config.optimisation()
+        self.learner = Learner(self.method, self.network, settings, risk=self.risk, generator=generator)
+        self.actor.engine = self.learner.engine
+        return self.learner
+
+    def _after_warm_up(self) -> Learner:
+        """Set the method to the returns that the first rewards allow; the network keeps its weights."""
+        if self.config.return_range == "observed":
+            method = self.method.within(*observed_range(self.replay))
+            if method is not self.method:
+                change_head(self.network, method, self.actor.actions)
+            self.method = method
+        return self.start_learning()
+
     def run(self, steps: int, pause_every: int | None = None) -> Iterator[Event]:
         """Train for so many more steps."""
         config, end, meter = self.config, self.step + steps, self._meter
+        stream, replay = self.stream, self.replay
         observation = self._reset()
         meter.restart(self.step)
         report_at, pause_at = following(self.step, config.report_every), following(self.step, pause_every)
@@ -143,9 +118,9 @@ class Trainer:
             fraction = self.step / end
             epsilon = config.epsilon(fraction)
             action = self._act(observation, epsilon)
-            step = self.stream.step(action)
+            step = stream.step(action)
             check_step(step, self.step)
-            added = self.replay.add(action, step, self._explored(len(action)))
+            added = replay.add(action, step, self._explored(len(action)))
             observation = self._typed(step.observation)
             self.step += added
             ended = self._count(step)
@@ -171,46 +146,45 @@ class Trainer:
         return observation
 
     def _typed(self, observation: Array) -> Array:
-        return observation if observation.dtype == self.dtype else observation.astype(self.dtype)
+        return observation if observation.dtype == self._dtype else observation.astype(self._dtype)
+
+    @cached_property
+    def _dtype(self) -> np.dtype[Any]:
+        return storage_dtype(self.source.observation_space)
 
     def _act(self, observation: Array, epsilon: float) -> Array:
-        if self._actor is None:
-            return self.rng.integers(self.actions, size=len(observation))
-        return self._actor.act(observation, epsilon)
+        if self.learner is None:
+            return self.rng.integers(self.actor.actions, size=len(observation))
+        return self.actor.act(observation, epsilon)
 
     def _explored(self, n: int) -> Array | None:
         """Which of the last actions were random; None where that does not matter."""
         if self.config.n_step == 1 or not self.config.cut_explored:
             return None
-        return np.ones(n, np.bool_) if self._actor is None else self._actor.explored
+        return np.ones(n, np.bool_) if self.learner is None else self.actor.explored
 
     def _train(self, added: int, fraction: float, meter: _Meter) -> None:
-        """The updates that are due: one for each `train_every` transitions since learning began."""
+        """The updates that are due: one per `train_every` transitions since learning began."""
         config = self.config
         if self.replay.transitions < max(config.learning_starts, 1):
             return
-        if self.learner is None:
-            self.learner = self.build(self.replay)
-            self._actor = self._actor_of(self.learner)
+        learner = self._after_warm_up() if self.learner is None else self.learner
         self._due += added
         count, self._due = divmod(self._due, config.train_every)
         if not count:
             return
         if config.learning_rate_decay != "constant":
-            self.learner.set_learning_rate(config.learning_rate * decay(config.learning_rate_decay, fraction))
+            learner.set_learning_rate(config.learning_rate * decay(config.learning_rate_decay, fraction))
         batch = self.replay.sample(count * config.batch_size)
-        if self._actor is not None and self._actor.device.type != "cpu":
-            batch = batch.to(self._actor.device)
+        if self.device.type != "cpu":
+            batch = batch.to(self.device)
         for part in [batch] if count == 1 else batch.split(config.batch_size):
-            loss = self.learner.update(part)
-            if not self.learner.skipped_in_a_row:
+            loss = learner.update(part)
+            if not learner.skipped_in_a_row:
                 meter.add(loss)
-            elif self.learner.skipped_in_a_row >= MAX_SKIPPED:
-                raise NonFiniteError(self.step, part, self.learner)
+            elif learner.skipped_in_a_row >= MAX_SKIPPED:
+                raise NonFiniteError(self.step, part, learner)
             self._seen = part.observation
-
-    def _actor_of(self, learner: Learner) -> Actor:
-        return Actor(learner.engine, self.actions, self.rng)
 
     def _count(self, step: Step) -> list[Event] | None:
         """Add the step to the running episodes; those that ended."""
@@ -229,33 +203,48 @@ class Trainer:
         return events
 
     def state(self) -> dict[str, Any]:
-        """Where the run stands, as JSON; networks, generators and replay are apart."""
-        return {
-            "learning": self.learner is not None,
-            "learning_rate": None if self.learner is None else self.learner.learning_rate,
-            "skipped": [0, 0] if self.learner is None else [self.learner.skipped, self.learner.skipped_in_a_row],
+        """Where training stands, as JSON; tensors and replay are apart."""
+        learner = self.learner
+        counters = {
+            "learning": learner is not None,
+            "learning_rate": None if learner is None else learner.learning_rate,
+            "skipped": [0, 0] if learner is None else [learner.skipped, learner.skipped_in_a_row],
             "due": self._due,
             "episodes": self._episodes,
             "recent": [[end.step, end.env, end.episode_return, end.length] for end in self._recent],
             "updates_since_report": self._meter.updates,
         }
+        return {"step": self.step, "rng": self.rng.bit_generator.state, "trainer": counters}
 
     def tensors(self) -> dict[str, Tensor]:
         """What of that is a tensor."""
-        loss = self._meter.sum
-        return {} if loss is None else {"trainer.loss": torch.tensor(loss, dtype=torch.float64)}
+        learner, loss = self.learner, self._meter.sum
+        if learner is None:
+            return {f"online.{name}": value for name, value in self.network.state_dict().items()}
+        assert learner.generator is not None
+        tensors = learner.tensors() | {"generator": learner.generator.get_state()}
+        return tensors if loss is None else tensors | {"trainer.loss": torch.tensor(loss, dtype=torch.float64)}
 
     def restore(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Stand where `state` and `tensors` were asked for."""
-        if self.learner is not None:
-            self.learner.set_learning_rate(float(state["learning_rate"]))
-            self.learner.skipped, self.learner.skipped_in_a_row = (int(count) for count in state["skipped"])
-        self._due, self._episodes = int(state["due"]), int(state["episodes"])
-        recent = (EpisodeEnd(int(a), int(b), float(c), int(d)) for a, b, c, d in state["recent"])
+        counters = state["trainer"]
+        if counters["learning"]:
+            learner = self.start_learning()
+            learner.load_tensors(tensors)
+            assert learner.generator is not None
+            learner.generator.set_state(tensors["generator"])
+            learner.set_learning_rate(float(counters["learning_rate"]))
+            learner.skipped, learner.skipped_in_a_row = (int(count) for count in counters["skipped"])
+        else:
+            online = {name: value for name, value in tensors.items() if name.startswith("online.")}
+            self.network.load_state_dict({name.removeprefix("online."): value for name, value in online.items()})
+        self.step, self.rng.bit_generator.state = int(state["step"]), state["rng"]
+        self._due, self._episodes = int(counters["due"]), int(counters["episodes"])
+        recent = (EpisodeEnd(int(a), int(b), float(c), int(d)) for a, b, c, d in counters["recent"])
         self._recent = deque(recent, maxlen=RECENT)
         loss = tensors.get("trainer.loss")
         self._meter.sum = None if loss is None else loss.item()
-        self._meter.updates = int(state["updates_since_report"])
+        self._meter.updates = int(counters["updates_since_report"])
 
     @property
     def mean_return(self) -> float | None:
@@ -303,12 +292,12 @@ class Trainer:
 
 
 class _Meter:
-    """Losses added up, and the clock; asked for once a report."""
+    """Losses added up, and the clock; read once per report."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self) -> None:
         self.sum: float | None = None
         self.updates = 0
-        self.restart(step)
+        self.restart(0)
 
     def restart(self, step: int) -> None:
         """Start the clock; losses stay."""
@@ -328,8 +317,16 @@ class _Meter:
         return loss, speed
 
 
+def change_head(network: Network, method: Method, actions: int) -> None:
+    """Give the network the method's head, with the weights of the head it has: ranges are no weights."""
+    with torch.random.fork_rng(devices=[]):  # a new head draws weights, which are not kept
+        head = method.head(cast(int, network.torso.features), actions)
+    head.load_state_dict(network.head.state_dict())
+    network.head = head.to(next(network.parameters()).device)
+
+
 def following(step: int, every: int | None) -> float:
-    """The next multiple of `every` behind a step; without one, never.
+    """The next multiple of `every` after a step; without one, never.
 
     >>> following(999, 1000), following(1000, 1000), following(5, None)
     (1000, 2000, inf)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nfdrl.errors import NfdrlError
-from nfdrl.training.loop import Event, Report
+from nfdrl.training.events import Event, Report
 
 
 class Tracker(Protocol):
@@ -28,7 +28,7 @@ class Tracker(Protocol):
 
 
 class CsvTracker:
-    """One line a report; a file that exists is continued, behind its first `keep` bytes where that is given."""
+    """One line per report; a file that exists is continued, after its first `keep` bytes where that is given."""
 
     def __init__(self, path: Path, keep: int | None = None) -> None:
         names = [field.name for field in fields(Report)]
@@ -56,7 +56,7 @@ class CsvTracker:
 
 
 class TensorBoardTracker:
-    """Scalars for TensorBoard; those of an earlier session behind step `start` are hidden."""
+    """Scalars for TensorBoard; those of an earlier session after step `start` are hidden."""
 
     def __init__(self, folder: Path, start: int = 0) -> None:
         try:

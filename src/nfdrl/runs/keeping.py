@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from nfdrl import checkpoint
 from nfdrl.agent import Agent
-from nfdrl.bellman import bellman_target
-from nfdrl.checkpoint import CHECKPOINTS, REPLAY, Saved
 from nfdrl.envs.make import EnvLike
 from nfdrl.errors import NfdrlError
-from nfdrl.files import replace_file, sync_folder, to_json
-from nfdrl.journal import Journal, Snapshot, check, remove_unused
-from nfdrl.training.loop import NonFiniteError
+from nfdrl.files import sync_folder
+from nfdrl.laws import Method
+from nfdrl.runs import checkpoint, layout
+from nfdrl.runs.checkpoint import Saved
+from nfdrl.runs.journal import Journal, Snapshot, check, remove_unused
+from nfdrl.runs.layout import CHECKPOINTS, METRICS, REPLAY
 
-KEEP, DIAGNOSTIC = 3, "diagnostic"
+KEEP = 3
 
 
 class Checkpoints:
@@ -37,15 +36,15 @@ class Checkpoints:
         self._journal = Journal(run / REPLAY, None if resumed is None else resumed.replay)
         self._snapshots: dict[str, Snapshot] = {}
 
-    def save(self, agent: Agent, *, regular: bool, metrics: Path | None = None) -> bool:
+    def save(self, agent: Agent, *, regular: bool) -> bool:
         """Write a checkpoint, or say that it was not possible and leave those that are there as they are."""
         try:
-            self._write(agent, regular, metrics)
+            self._write(agent, regular)
         except OSError as error:
             self.failures += 1
             say(
                 f"warning: no checkpoint at step {agent.step:,} ({error.strerror or error}); those before it are "
-                f"whole, training goes on ({self.failures} failed so far)"
+                f"whole, training continues ({self.failures} failed so far)"
             )
             return False
         try:
@@ -54,15 +53,14 @@ class Checkpoints:
             say(f"warning: old checkpoints could not be removed ({error.strerror or error})")
         return True
 
-    def _write(self, agent: Agent, regular: bool, metrics: Path | None) -> None:
-        folder, name = self.run / CHECKPOINTS, f"step-{agent.step:012d}"
+    def _write(self, agent: Agent, regular: bool) -> None:
+        folder, name = self.run / CHECKPOINTS, layout.checkpoint_name(agent.step)
         fresh, final = folder / f".{name}.{os.getpid()}.tmp", folder / name
         folder.mkdir(parents=True, exist_ok=True)
         snapshot = self._journal.append(agent.trainer.replay)
         best = self._best(agent)
         saved = agent.saved(snapshot)
-        position = None if metrics is None else synced_size(metrics)
-        run = {"regular": regular, "metrics_bytes": position, "best": best}
+        run = {"regular": regular, "metrics_bytes": synced_size(self.run / METRICS), "best": best}
         shutil.rmtree(fresh, ignore_errors=True)
         try:
             checkpoint.write(fresh, replace(saved, state=saved.state | {"run": run}))
@@ -85,9 +83,9 @@ class Checkpoints:
     def _prune(self) -> None:
         """Remove what is neither of the last few nor the best, and the rows that only those needed."""
         folder = self.run / CHECKPOINTS
-        last = checkpoint.of_run(self.run)[: self.keep]
+        last = layout.checkpoints(self.run)[: self.keep]
         snapshots = [self._snapshot(path) for path in last]
-        kept = {path.name for path in last} | ({f"step-{self.best['step']:012d}"} if self.best else set())
+        kept = {path.name for path in last} | ({layout.checkpoint_name(self.best["step"])} if self.best else set())
         for path in folder.iterdir():
             if path.name not in kept:
                 shutil.rmtree(path)
@@ -97,7 +95,7 @@ class Checkpoints:
         if path.name not in self._snapshots:
             try:
                 snapshot = checkpoint.read(path).replay
-            except NfdrlError:  # damaged since: nobody can go on from it
+            except NfdrlError:  # damaged since: nothing can be resumed from it
                 return None
             if snapshot is None:
                 return None
@@ -106,22 +104,27 @@ class Checkpoints:
 
 
 def newest(
-    run: Path, env: EnvLike | None = None, *, exact: bool = False, device: str | torch.device = "auto"
+    run: Path,
+    env: EnvLike | None = None,
+    *,
+    method: Method | None = None,
+    exact: bool = False,
+    device: str | torch.device = "auto",
 ) -> tuple[Agent, Saved] | None:
     """The agent of the newest whole checkpoint of a run, with its replay; None where the run has none yet.
 
     With `exact`, checkpoints that an interruption made are passed over. Those that are passed over are set aside.
     """
-    candidates, passed = checkpoint.of_run(run), []
+    candidates, passed = layout.checkpoints(run), []
     for path in candidates:
         try:
             saved = checkpoint.read(path)
             if exact and not saved.state.get("run", {}).get("regular"):
-                say(f"{path.name} was made by an interruption: going back to the one before")
+                say(f"{path.name} was made by an interruption: going back to the one before it")
             else:
                 if saved.replay is not None:
                     check(run / REPLAY, saved.replay, sizes_only=True)
-                agent = Agent.load(path, env, device=device)
+                agent = Agent.load(path, env, method=method, device=device)
                 break
         except (NfdrlError, OSError) as error:
             say(f"{path.name} cannot be used: {error}")
@@ -133,65 +136,14 @@ def newest(
     for path in passed:
         path.rename(path.with_name(f".{path.name}.aside"))
     if passed:
-        say(f"going on from {path.name}")
+        say(f"resuming from {path.name}")
     return agent, saved
 
 
-def write_diagnostic(run: Path, error: NonFiniteError) -> Path:
-    """What the last update that failed was fed and what it computed: numbers in JSON, tensors beside them."""
-    folder, learner, batch = run / DIAGNOSTIC, error.learner, error.batch
-    folder.mkdir(parents=True, exist_ok=True)
-    with torch.no_grad():
-        law = learner.online(batch.observation).select(batch.action)
-        target = bellman_target(batch, learner.target, learner.risk)
-    tensors = {f"batch.{field.name}": getattr(batch, field.name) for field in fields(batch)}
-    for name, found in (("predicted", law), ("target", target)):
-        tensors |= _tensors_of(found, name)
-    numbers = {
-        "error": str(error),
-        "step": error.step,
-        "updates": learner.updates,
-        "skipped": learner.skipped,
-        "learning_rate": learner.learning_rate,
-        "weight_norms": {
-            f"{part}.{name}": _shown(value.float().norm())
-            for part, network in (("online", learner.online), ("target", learner.target))
-            for name, value in network.state_dict().items()
-        },
-        "tensors": {name: _summary(value.float()) for name, value in tensors.items()},
-    }
-    replace_file(folder / "diagnostic.json", to_json(numbers))
-    replace_file(folder / "tensors.safetensors", checkpoint.serialised(tensors))
-    return folder
-
-
-def _tensors_of(law: object, name: str) -> dict[str, torch.Tensor]:
-    """The parameters of a law, and of laws inside it."""
-    found: dict[str, torch.Tensor] = {}
-    for key, value in vars(law).items():
-        if isinstance(value, torch.Tensor):
-            found[f"{name}.{key}"] = value
-        elif isinstance(value, tuple | list):
-            found |= {f"{name}.{key}.{k}": entry for k, entry in enumerate(value) if isinstance(entry, torch.Tensor)}
-        elif type(value).__module__.startswith("nfdrl."):
-            found |= _tensors_of(value, f"{name}.{key}")
-    return found
-
-
-def _summary(values: torch.Tensor) -> dict[str, Any]:
-    finite = values[values.isfinite()]
-    least, most = (_shown(finite.min()), _shown(finite.max())) if finite.numel() else (None, None)
-    return {"shape": list(values.shape), "not_finite": int(values.numel() - finite.numel()), "min": least, "max": most}
-
-
-def _shown(value: torch.Tensor) -> float | str:
-    """A number, or its name where JSON has none."""
-    number = value.item()
-    return number if math.isfinite(number) else str(number)
-
-
-def synced_size(path: Path) -> int:
-    """The size of a file whose content is durable."""
+def synced_size(path: Path) -> int | None:
+    """The size of a file whose content is durable; None where there is no file."""
+    if not path.exists():
+        return None
     with path.open("rb") as file:
         os.fsync(file.fileno())
         return os.fstat(file.fileno()).st_size

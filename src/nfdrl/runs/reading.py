@@ -1,9 +1,8 @@
-"""Run folders of `nfdrl train`, read for drawing: settings, the learning curve, the evaluation."""
+"""Runs read back for tables and figures: settings, the learning curve, the evaluation."""
 
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from nfdrl.errors import NfdrlError
+from nfdrl.files import read_json
+from nfdrl.runs.layout import CONFIG, EVALUATION, METRICS, SUMMARY
 
-CONFIG, METRICS, SUMMARY, EVALUATION = "config.json", "metrics.csv", "metrics.json", "evaluation.json"
-FRAME_SKIP = 4  # frames an agent step of ALE's v5 environments takes
+FRAME_SKIP = 4  # frames per agent step of ALE's v5 environments
 REPORTED = ("step", "episodes", "episode_return", "steps_per_second")
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run; `curve` has a dict of REPORTED for each line of metrics.csv, NaN where a cell is empty."""
+class RunRecord:
+    """What a run left; `curve` has a dict of REPORTED per line of metrics.csv, NaN where a cell is empty."""
 
     folder: Path
     method: str
@@ -52,7 +52,7 @@ class Run:
         return self.step * self.frame_skip
 
 
-def find_runs(folder: Path) -> list[Run]:
+def find_runs(folder: Path) -> list[RunRecord]:
     """Every run in `folder` and below, in the order of their paths; none is an error."""
     if not folder.is_dir():
         raise NfdrlError(f"there is no folder {str(folder)!r}")
@@ -62,36 +62,28 @@ def find_runs(folder: Path) -> list[Run]:
     return [read_run(path) for path in found]
 
 
-def read_run(folder: Path) -> Run:
-    """A run folder, finished or not; what `nfdrl evaluate --out RUN/evaluation.json` wrote goes before metrics.json."""
-    config, summary = _json(folder / CONFIG), _json(folder / SUMMARY, missing={})
+def read_run(folder: Path) -> RunRecord:
+    """A run, finished or not; what `nfdrl evaluate --out RUN/evaluation.json` wrote comes before metrics.json."""
+    config, summary = read_json(folder / CONFIG), _if_there(folder / SUMMARY)
     curve = _curve(folder / METRICS)
     try:
         method, env, seed = str(config["method"]["name"]), str(config["env"]), int(config["seed"])
     except (KeyError, TypeError, ValueError) as error:
-        raise NfdrlError(f"{folder / CONFIG} is not that of a run: {error!r}") from None
-    evaluation = _json(folder / EVALUATION, missing=summary.get("evaluation") or {})
+        raise NfdrlError(f"{folder / CONFIG} does not describe a run: {error!r}") from None
+    evaluation = _if_there(folder / EVALUATION) or summary.get("evaluation") or {}
     resumed = resumes(config | summary, curve)
-    return Run(folder, method, env, seed, curve, evaluation if "mean" in evaluation else None, resumed)
+    return RunRecord(folder, method, env, seed, curve, evaluation if "mean" in evaluation else None, resumed)
 
 
 def resumes(said: Mapping[str, Any], curve: list[dict[str, float]]) -> list[int]:
-    """The steps at which a run was gone on with: `resumed` in its files, or where the count of episodes fell."""
+    """The steps at which a run was resumed: `resumed` in its files, or where the count of episodes fell."""
     if said.get("resumed"):
         return [int(step) for step in said["resumed"]]
     return [int(before["step"]) for before, after in pairwise(curve) if after["episodes"] < before["episodes"]]
 
 
-def _json(path: Path, missing: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    if missing is not None and not path.is_file():
-        return dict(missing)
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise NfdrlError(f"{path} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise NfdrlError(f"{path} cannot be read: it holds no settings")
-    return content
+def _if_there(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
 
 
 def _curve(path: Path) -> list[dict[str, float]]:

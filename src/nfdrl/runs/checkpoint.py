@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +21,23 @@ from torch import Tensor, nn
 
 from nfdrl.errors import NfdrlError
 from nfdrl.files import (
-    MAX_JSON,
     FileRecord,
     from_json,
     read_file,
-    replace_file,
+    read_json,
     sealed,
     sync_folder,
     to_json,
     unsealed,
     write_file,
+    write_json,
 )
-from nfdrl.journal import Journal, Snapshot, remove_unused
-from nfdrl.replay import Replay
+from nfdrl.runs.journal import Snapshot
+from nfdrl.runs.layout import CONFIG, MANIFEST, SECOND, STATE, WEIGHTS
 from nfdrl.settings import from_plain
 from nfdrl.training.config import TrainConfig
 
 FORMAT = 2
-MANIFEST, CONFIG, STATE, WEIGHTS = "manifest.json", "config.json", "state.json", "weights.safetensors"
-REPLAY, CHECKPOINTS = "replay", "checkpoints"
-SECOND = {CONFIG: "config-2.json", STATE: "state-2.json", WEIGHTS: "weights-2.safetensors"}
-
 MAX_ENTRIES = 1 << 26  # of one observation: its bounds take memory before anything else is checked
 
 
@@ -55,7 +51,7 @@ class Saved:
 
     @property
     def replay(self) -> Snapshot | None:
-        """The replay that was saved along."""
+        """The replay that was saved with it."""
         saved = self.state.get("replay")
         return None if saved is None else Snapshot.from_json(saved)
 
@@ -71,25 +67,15 @@ def write(folder: Path, saved: Saved) -> None:
         path.unlink(missing_ok=True)
         records[role] = asdict(write_file(path, [content]))
     sync_folder(folder)
-    replace_file(folder / MANIFEST, to_json(sealed({"format": FORMAT, "files": records})))
+    write_json(folder / MANIFEST, sealed({"format": FORMAT, "files": records}))
     for name in before - {record["name"] for record in records.values()}:
         (folder / name).unlink(missing_ok=True)
-
-
-def write_replay(folder: Path, replay: Replay) -> Snapshot:
-    """All rows of a replay in a checkpoint of its own, beside what an older one there may still need."""
-    return Journal(folder / REPLAY).append(replay)
-
-
-def drop_old_replay(folder: Path, snapshot: Snapshot | None) -> None:
-    """Remove what the checkpoint in `folder` no longer names."""
-    remove_unused(folder / REPLAY, [] if snapshot is None else [snapshot])
 
 
 def _names_in_use(folder: Path) -> set[str]:
     """The files that the checkpoint in a folder consists of, if there is one."""
     try:
-        return {record.name for record in _manifest(folder)[1].values()}
+        return {record.name for record in _manifest(folder).values()}
     except (NfdrlError, OSError):
         return {name for name in SECOND if (folder / name).exists()}
 
@@ -102,53 +88,27 @@ def serialised(tensors: Mapping[str, Tensor]) -> bytes:
 
 def read(folder: Path) -> Saved:
     """The checkpoint in a folder: every byte is checked before any is interpreted."""
-    if (folder / MANIFEST).is_file():
-        version, records = _manifest(folder)
-        config, state = (from_json(read_file(folder, records[role]), folder / role) for role in (CONFIG, STATE))
-        saved = Saved(config, state, _tensors(read_file(folder, records[WEIGHTS]), folder / WEIGHTS))
-    else:
-        version, saved = _read_without_manifest(folder)
-    while version < FORMAT:
-        saved, version = MIGRATIONS[version](saved), version + 1
-    return saved
+    records = _manifest(folder)
+    config, state = (from_json(read_file(folder, records[role]), folder / role) for role in (CONFIG, STATE))
+    return Saved(config, state, _tensors(read_file(folder, records[WEIGHTS]), folder / WEIGHTS))
 
 
-def _manifest(folder: Path) -> tuple[int, dict[str, FileRecord]]:
+def _manifest(folder: Path) -> dict[str, FileRecord]:
+    """What the files of a checkpoint must be, by what they are for."""
     path = folder / MANIFEST
-    manifest = _read_json(path)
-    version = _version(manifest, path, since=2)
+    if not path.is_file():
+        raise NfdrlError(f"no saved agent in {str(folder)!r}: {MANIFEST} is missing")
+    manifest = read_json(path)
+    version = manifest.get("format")
+    if not isinstance(version, int) or isinstance(version, bool) or version < FORMAT:
+        raise NfdrlError(f"{path} has no format that nfdrl knows: it reads format {FORMAT}, found {version!r}")
+    if version > FORMAT:
+        raise NfdrlError(f"{path} has format {version}, of a newer nfdrl: this one reads format {FORMAT}")
     content = unsealed(manifest, path)
     try:
-        return version, {role: FileRecord.from_json(content["files"][role]) for role in (CONFIG, STATE, WEIGHTS)}
+        return {role: FileRecord.from_json(content["files"][role]) for role in (CONFIG, STATE, WEIGHTS)}
     except (KeyError, TypeError):
         raise NfdrlError(f"{path} does not name the files of a checkpoint") from None
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if path.stat().st_size > MAX_JSON:
-        raise NfdrlError(f"{path} has {path.stat().st_size:,} bytes: too many for a settings file")
-    return from_json(path.read_bytes(), path)
-
-
-def _version(content: Mapping[str, Any], path: Path, since: int) -> int:
-    version = content.get("format")
-    if not isinstance(version, int) or isinstance(version, bool) or version < since:
-        raise NfdrlError(f"{path} has no format that nfdrl knows")
-    if version > FORMAT:
-        raise NfdrlError(f"{path} has format {version}, of a newer nfdrl: this one reads up to format {FORMAT}")
-    return version
-
-
-def _read_without_manifest(folder: Path) -> tuple[int, Saved]:
-    """Format 1: settings and tensors, without checksums."""
-    for name in (CONFIG, WEIGHTS):
-        if not (folder / name).is_file():
-            raise NfdrlError(f"no saved agent in {str(folder)!r}: {name} is missing")
-    config = _read_json(folder / CONFIG)
-    version = _version(config, folder / CONFIG, since=1)
-    if version > 1:
-        raise NfdrlError(f"{folder / MANIFEST} is missing")
-    return version, Saved(config, {}, _tensors((folder / WEIGHTS).read_bytes(), folder / WEIGHTS))
 
 
 def _tensors(content: bytes, path: Path) -> dict[str, Tensor]:
@@ -158,46 +118,16 @@ def _tensors(content: bytes, path: Path) -> dict[str, Tensor]:
         raise NfdrlError(f"{path} cannot be read: {error}") from None
 
 
-def _from_1(saved: Saved) -> Saved:
-    """Format 2 moved the step from the settings to the state, which also has the generators and the replay."""
-    config = {name: value for name, value in saved.config.items() if name not in ("format", "step")}
-    return replace(saved, config=config, state={"step": saved.config.get("step", 0)})
-
-
-MIGRATIONS: dict[int, Callable[[Saved], Saved]] = {1: _from_1}
-
-
-def locate(path: Path) -> Path:
-    """The folder of a checkpoint: the path itself, or the newest one of a run."""
-    if (path / MANIFEST).is_file():
-        return path
-    found = of_run(path)
-    if found:
-        return found[0]
-    return path / "checkpoint" if (path / "checkpoint").is_dir() else path
-
-
-def of_run(folder: Path) -> list[Path]:
-    """The checkpoints of a run, newest first."""
-    return sorted((folder / CHECKPOINTS).glob("step-*"), reverse=True)
-
-
-def replay_folder(folder: Path) -> Path:
-    """Where the replay of a checkpoint lies: beside it, or with those of the run's other checkpoints."""
-    inner = folder / REPLAY
-    return inner if inner.is_dir() else folder.parent.parent / REPLAY
-
-
-def train_config_from(config: Mapping[str, Any]) -> TrainConfig:
-    """The training settings that `asdict` wrote."""
+def train_config_from(config: Any) -> TrainConfig:
+    """The training settings that `to_plain` wrote."""
     return from_plain(TrainConfig, config, "the saved run")
 
 
-def check_shapes(network: Callable[[], nn.Module], tensors: Mapping[str, Tensor]) -> None:
+def check_shapes(network: Callable[[], nn.Module], tensors: Mapping[str, Tensor], parts: Sequence[str]) -> None:
     """Refuse weights that are not those of the network, which is sketched without memory for its own."""
     with torch.device("meta"):
         expected = {name: value.shape for name, value in network().state_dict().items()}
-    for part in ("online", "target"):
+    for part in parts:
         found = {name.removeprefix(f"{part}."): t.shape for name, t in tensors.items() if name.startswith(f"{part}.")}
         if found != expected:
             raise NfdrlError("the saved weights are not those of the network that the saved settings describe")

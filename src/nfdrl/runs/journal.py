@@ -1,7 +1,7 @@
-"""A replay on disk: segments of rows, each written once, so that a checkpoint costs what is new and not what is old.
+"""A replay on disk: segments of rows, each written once, so that a checkpoint writes only what is new.
 
-The rows of an environment are numbered in the order of time; row p lies in slot p mod length of its ring. A row behind
-the cursor never changes until the ring comes around, so a segment needs no second look. The row at the cursor may
+The rows of an environment are numbered in the order of time; row p lies in slot p mod length of its ring. A row before
+the cursor never changes until the ring comes around, so its segment is never touched again. The row at the cursor may
 still change: it is written with a checkpoint, and again with the next.
 """
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from nfdrl.errors import NfdrlError
 from nfdrl.files import FileRecord, check_file, check_size, sync_folder, write_file
 from nfdrl.replay import Replay
+from nfdrl.runs.layout import SEGMENTS
 
 Array = NDArray[Any]
 COLUMNS = ("action", "reward", "kept", "ended", "explored", "live")
@@ -29,7 +30,7 @@ MAX_SEGMENTS = 256  # with more, all rows are written into one: a manifest stays
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file with rows start[e] … stop[e] − 1 of each environment e, one environment behind another."""
+    """A file with rows start[e] … stop[e] − 1 of each environment e, one environment after another."""
 
     file: FileRecord
     start: tuple[int, ...]
@@ -40,7 +41,7 @@ class Segment:
         """The segment that `asdict` wrote."""
         start, stop = (tuple(int(row) for row in value[name]) for name in ("start", "stop"))
         if len(start) != len(stop) or any(not 0 <= a <= b for a, b in zip(start, stop, strict=True)):
-            raise NfdrlError("a segment of the replay has rows that cannot be")
+            raise NfdrlError("a segment of the replay has impossible row numbers")
         return cls(FileRecord.from_json(value["file"]), start, stop)
 
     @property
@@ -73,7 +74,7 @@ class Snapshot:
         position = tuple(int(row) for row in value["position"])
         segments = tuple(Segment.from_json(segment) for segment in value["segments"])
         if not position or min(position) < 0:
-            raise NfdrlError("the replay has rows that cannot be")
+            raise NfdrlError("the replay has impossible row numbers")
         if any(len(segment.start) != len(position) for segment in segments):
             raise NfdrlError("the replay's segments are of another number of environments")
         return cls(int(value["length"]), position, int(value["transitions"]), segments)
@@ -103,7 +104,8 @@ class Journal:
 
     def _write(self, replay: Replay, start: tuple[int, ...], stop: tuple[int, ...]) -> Segment:
         self.folder.mkdir(parents=True, exist_ok=True)
-        name = f"rows-{sum(stop):012d}-{os.urandom(4).hex()}.npy"  # never one that an older checkpoint may name
+        part = f"{sum(stop):012d}-{os.urandom(4).hex()}"  # never one that an older checkpoint may name
+        name = SEGMENTS.replace("*", part)
         record = write_file(self.folder / name, _chunks(replay, start, stop))
         sync_folder(self.folder)
         return Segment(record, start, stop)
@@ -112,7 +114,7 @@ class Journal:
 def remove_unused(folder: Path, snapshots: Iterable[Snapshot]) -> None:
     """Delete the segments that no checkpoint needs any more."""
     used = {segment.file.name for snapshot in snapshots for segment in snapshot.segments}
-    for path in folder.glob("rows-*.npy"):
+    for path in folder.glob(SEGMENTS):
         if path.name not in used:
             path.unlink(missing_ok=True)
 
@@ -187,7 +189,7 @@ def _open(folder: Path, segment: Segment, known: Sequence[np.dtype[Any]]) -> Arr
     try:
         rows: Array = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # NumPy reads a header with Python's tokenizer, which has errors of its own
-        raise NfdrlError(f"{path} is no array of the replay: {' '.join(str(error).split())[:200]}") from None
+        raise NfdrlError(f"{path} is not an array of the replay: {' '.join(str(error).split())[:200]}") from None
     if rows.dtype not in known or rows.shape != (segment.rows,):
         raise NfdrlError(f"{path} holds {rows.shape} entries of another kind than this replay's rows")
     return rows

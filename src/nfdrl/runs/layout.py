@@ -1,0 +1,64 @@
+"""The name of every file and folder of a run, and of a saved agent."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+# A run.
+CONFIG = "config.json"  # its settings
+METRICS = "metrics.csv"  # one line per report
+SUMMARY = "metrics.json"  # how it ended, with the evaluation at its end
+EVALUATION = "evaluation.json"  # a later evaluation, which takes precedence over that one
+CHECKPOINTS, REPLAY, DIAGNOSTIC, TENSORBOARD = "checkpoints", "replay", "diagnostic", "tensorboard"
+
+# A checkpoint, or an agent that was saved by itself; its settings are in a CONFIG of their own.
+MANIFEST, STATE, WEIGHTS = "manifest.json", "state.json", "weights.safetensors"
+SECOND = {CONFIG: "config-2.json", STATE: "state-2.json", WEIGHTS: "weights-2.safetensors"}  # where the first is in use
+
+# The diagnostic of an update that failed.
+NUMBERS, TENSORS = "diagnostic.json", "tensors.safetensors"
+
+SEGMENTS = "rows-*.npy"  # of a replay
+
+_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION)
+_FOLDERS = (CHECKPOINTS, REPLAY, DIAGNOSTIC, TENSORBOARD)
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether there is a run in the folder, or a part of one."""
+    return any((folder / name).exists() for name in (CONFIG, *_FOLDERS))
+
+
+def clear(folder: Path) -> None:
+    """Remove the files of a run, and no others."""
+    for name in _FILES:
+        (folder / name).unlink(missing_ok=True)
+    for name in _FOLDERS:
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def checkpoint_name(step: int) -> str:
+    """The name of the checkpoint at a step, in the order of steps.
+
+    >>> checkpoint_name(50_000)
+    'step-000000050000'
+    """
+    return f"step-{step:012d}"
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run, newest first."""
+    return sorted((run / CHECKPOINTS).glob("step-*"), reverse=True)
+
+
+def locate(path: Path) -> Path:
+    """The folder of a saved agent: the path itself, or the newest checkpoint of a run."""
+    found = [] if (path / MANIFEST).is_file() else checkpoints(path)
+    return found[0] if found else path
+
+
+def replay_of(saved: Path) -> Path:
+    """Where the replay of a saved agent lies: inside its folder, or shared by all checkpoints of its run."""
+    inner = saved / REPLAY
+    return inner if inner.is_dir() else saved.parent.parent / REPLAY

@@ -1,0 +1,282 @@
+"""A run: an agent, the folder that holds everything it learned, and the way back into it."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from typing_extensions import Self
+
+from nfdrl.agent import Agent
+from nfdrl.errors import NfdrlError
+from nfdrl.evaluation.rollouts import Episodes
+from nfdrl.files import check_writable, read_json, write_json
+from nfdrl.laws import Method, method_config, method_from
+from nfdrl.memory import check_disk
+from nfdrl.risk import Risk, parse_risk
+from nfdrl.runs import layout
+from nfdrl.runs.checkpoint import Saved, train_config_from
+from nfdrl.runs.diagnostic import write_diagnostic
+from nfdrl.runs.keeping import KEEP, Checkpoints, newest
+from nfdrl.runs.signals import pausing_on_signals
+from nfdrl.settings import to_plain
+from nfdrl.training.config import TrainConfig
+from nfdrl.training.events import NonFiniteError, Pause, Report
+from nfdrl.training.storing import check_replay_fits, transition_bytes
+from nfdrl.training.trackers import CsvTracker, ProgressTracker, TensorBoardTracker, Tracker
+
+CHECKPOINT_EVERY = 50_000
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal stopped the run, which has a checkpoint at this step."""
+
+    def __init__(self, number: int, step: int, folder: Path) -> None:
+        name, how = signal.Signals(number).name, f"nfdrl train --resume {shlex.quote(str(folder))}"
+        super().__init__(f"stopped at step {step:,} by {name}; resume with: {how}")
+        self.number, self.step = number, step
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """What a run does besides training."""
+
+    checkpoint_every: int = CHECKPOINT_EVERY  # steps between two checkpoints, at which all environments are reset
+    keep: int = KEEP  # of the last checkpoints; the best one is kept besides
+    evaluate: int = 0  # episodes of the evaluation at the end
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work."""
+        for name, least in (("checkpoint_every", 1), ("keep", 1), ("evaluate", 0)):
+            if getattr(self, name) < least:
+                raise NfdrlError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+
+class Run:
+    """One run of one method in one environment, in a folder from which it can be resumed.
+
+    `Run(…).train(steps)` starts it, `Run.resume(folder).train()` continues it after a crash, a kill or Ctrl-C, to the
+    weights it would have had (docs/reliability.md says when). `train` with more steps lengthens it, schedules included.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        method: str | Method,
+        env: str,
+        *,
+        seed: int = 0,
+        config: TrainConfig | None = None,
+        risk: str | Risk = "mean",
+        device: str | torch.device = "auto",
+        checkpoint_every: int = CHECKPOINT_EVERY,
+        keep: int = KEEP,
+        evaluate: int = 0,
+        tensorboard: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        """Check everything and write nothing: the folder is made when training starts."""
+        self.folder, self.upkeep = Path(folder), Upkeep(checkpoint_every, keep, evaluate, tensorboard)
+        self._overwrite, self._begun = overwrite, False
+        self._check_free()
+        if not isinstance(env, str):
+            raise NfdrlError("a run's environment must be an id, to be made again: register it with Gymnasium")
+        self.agent = Agent(method, env, seed=seed, config=config, risk=risk, device=device)
+        self._config = _described(self.agent) | asdict(self.upkeep)
+        self._open(None, metrics_bytes=0)
+
+    def _check_free(self) -> None:
+        if layout.holds_run(self.folder) and not self._overwrite:
+            raise NfdrlError(
+                f"{str(self.folder)!r} holds a run: resume it (--resume {shlex.quote(str(self.folder))}, Run.resume), "
+                "overwrite it (--overwrite, overwrite=True), or name another folder"
+            )
+
+    def _open(self, saved: Saved | None, metrics_bytes: int | None) -> None:
+        self._checkpoints = Checkpoints(self.folder, keep=self.upkeep.keep, resumed=saved)
+        self._metrics_bytes = metrics_bytes  # where metrics.csv is cut off before it is continued
+        self.summary: dict[str, Any] = {}
+
+    @classmethod
+    def resume(
+        cls,
+        folder: str | Path,
+        *,
+        method: Method | None = None,
+        exact: bool = False,
+        device: str | torch.device = "auto",
+        keep: int | None = None,
+        evaluate: int | None = None,
+        tensorboard: bool | None = None,
+    ) -> Self:
+        """The run in a folder as its newest whole checkpoint has it, with its own settings where none are given.
+
+        After a signal, `exact` goes back to the last checkpoint at a multiple of `checkpoint_every`: what follows is
+        then what an undisturbed run would have done. `method` is for one that nfdrl does not have.
+        """
+        run = cls.__new__(cls)
+        run.folder, run._overwrite, run._begun = Path(folder), False, True
+        path = run.folder / layout.CONFIG
+        config = _read_config(path)
+        method_from(config.get("method"), method)  # refused here, not once per checkpoint
+        check_writable(run.folder)
+        given = {"keep": keep, "evaluate": evaluate, "tensorboard": tensorboard}
+        run.upkeep = _upkeep_of(config | {name: value for name, value in given.items() if value is not None}, path)
+        found = newest(run.folder, config["env"], method=method, exact=exact, device=device)
+        run.agent, saved = (agent_of(config, path, device, method), None) if found is None else found
+        run._config = config | {"resumed": [*config.get("resumed", ()), run.agent.step]}
+        run._open(saved, 0 if saved is None else saved.state.get("run", {}).get("metrics_bytes"))
+        return run
+
+    def train(self, steps: int | None = None, *, progress: bool = True) -> Self:
+        """Train until the run has `steps` transitions in all, by default as many as it was to have.
+
+        SIGINT and SIGTERM stop it after the running step, with a checkpoint, and raise `Interrupted`.
+        """
+        total = self._total(steps)
+        self._prepare(total)
+        started, report = time.perf_counter(), None
+        if self.agent.step < total:
+            with pausing_on_signals(self.agent.trainer) as received:
+                try:
+                    report = self._learn(total, received, progress)
+                except NonFiniteError as error:
+                    raise self._failed(error) from None
+            if received and self.agent.step < total:
+                raise Interrupted(received[0], self.agent.step, self.folder)
+            if not self._checkpoints.save(self.agent, regular=True):
+                raise NfdrlError("the last checkpoint could not be written; a resume starts from the one before it")
+        self._summarise(report, time.perf_counter() - started)
+        return self
+
+    def evaluate(self, episodes: int = 20, seed: int = 10_000) -> Episodes:
+        """Greedy returns over whole episodes; a run that was trained keeps them as `evaluation.json`."""
+        result = self.agent.evaluate(episodes, seed)
+        if self._begun:
+            write_evaluation(self.folder / layout.EVALUATION, self.agent, result)
+        return result
+
+    def _total(self, steps: int | None) -> int:
+        total = self._config.get("steps") if steps is None else steps
+        if not isinstance(total, int):
+            raise NfdrlError(f"{str(self.folder)!r} does not say how many steps it was to have: say how many")
+        if total < 1:
+            raise NfdrlError(f"steps must be at least 1, got {total}")
+        done = self.agent.step
+        if done > total or (done == total and (self.folder / layout.SUMMARY).exists()):
+            raise NfdrlError(f"the run in {str(self.folder)!r} has {done:,} steps: ask for more than that")
+        return total
+
+    def _prepare(self, steps: int) -> None:
+        """Write the settings, of a new run into a folder that is checked first."""
+        if not self._begun:
+            self._check_room(steps)
+            self._check_free()
+            check_writable(self.folder)
+            if self._overwrite:
+                layout.clear(self.folder)
+            self._begun = True
+        self._config["steps"] = steps
+        write_json(self.folder / layout.CONFIG, self._config)
+
+    def _check_room(self, steps: int) -> None:
+        """Refuse before anything is written where the replay fits neither memory nor disk."""
+        agent, size, upkeep = self.agent, self.agent.config.buffer_size, self.upkeep
+        check_replay_fits(agent.source, agent.config)
+        rows = min(size + upkeep.keep * min(upkeep.checkpoint_every, size), 2 * steps)
+        check_disk(self.folder, rows, transition_bytes(agent.source, agent.config))
+
+    def _learn(self, total: int, received: list[int], progress: bool) -> Report | None:
+        """Train with checkpoints, until the end or a signal; the last report."""
+        agent, last = self.agent, None
+        for name in (layout.SUMMARY, layout.EVALUATION):  # of an agent that had learned less
+            (self.folder / name).unlink(missing_ok=True)
+        trackers = self._trackers(total, progress)
+        for event in agent.events(total - agent.step, trackers, pause_every=self.upkeep.checkpoint_every):
+            if isinstance(event, Report):
+                last = event
+            elif isinstance(event, Pause):
+                self._checkpoints.save(agent, regular=event.regular)
+                if received:
+                    break
+        return last
+
+    def _trackers(self, total: int, progress: bool) -> list[Tracker]:
+        trackers: list[Tracker] = [CsvTracker(self.folder / layout.METRICS, self._metrics_bytes)]
+        self._metrics_bytes = None
+        if self.upkeep.tensorboard:
+            trackers.append(TensorBoardTracker(self.folder / layout.TENSORBOARD, self.agent.step))
+        if progress:
+            trackers.append(ProgressTracker(total, self.agent.step))
+        return trackers
+
+    def _failed(self, error: NonFiniteError) -> NfdrlError:
+        found = layout.checkpoints(self.folder)
+        last = f"the last checkpoint is {found[0]}" if found else "there is no checkpoint yet"
+        return NfdrlError(f"{error}: see {write_diagnostic(self.folder, error)}; {last}")
+
+    def _summarise(self, report: Report | None, seconds: float) -> None:
+        agent, failures = self.agent, self._checkpoints.failures
+        summary: dict[str, Any] = {"step": agent.step, "seconds": round(seconds, 3), "failed_checkpoints": failures}
+        if report is not None:
+            summary["training"] = asdict(report)
+        if self.upkeep.evaluate:
+            summary["evaluation"] = agent.evaluate(self.upkeep.evaluate).summary()
+        write_json(self.folder / layout.SUMMARY, summary)
+        self.summary = summary
+
+
+def write_evaluation(path: Path, agent: Agent, result: Episodes) -> None:
+    """An evaluation as a JSON file: at which step, by which risk, and every return and length."""
+    write_json(path, {"step": agent.step, "risk": str(agent.risk), **result.summary()})
+
+
+def _described(agent: Agent) -> dict[str, Any]:
+    """An agent's part of config.json, which must suffice to make the same agent again."""
+    if not isinstance(agent.risk, Risk):
+        raise NfdrlError("a run's risk must be a word or a Risk, to be found again, not a function of your own")
+    return {
+        "method": method_config(agent.method),
+        "env": agent.source.name,
+        "seed": agent.seed,
+        "risk": str(agent.risk),
+        "train": to_plain(agent.config),
+    }
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise NfdrlError(f"no run in {str(path.parent)!r}: {path.name} is missing")
+    config = read_json(path)
+    for name, kind in (("env", str), ("resumed", list)):
+        if not isinstance(config.get(name, []), kind):
+            raise NfdrlError(f"{path} does not describe a run: its {name} is {config.get(name)!r}")
+    return config
+
+
+def agent_of(config: Mapping[str, Any], path: Path, device: str | torch.device, given: Method | None = None) -> Agent:
+    """The agent of a run that was stopped before its first checkpoint."""
+    try:
+        method, train = method_from(config["method"], given), train_config_from(config["train"])
+        risk = parse_risk(config["risk"])
+        return Agent(method, config["env"], seed=config["seed"], config=train, risk=risk, device=device)
+    except NfdrlError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError) as error:
+        raise NfdrlError(f"{path} does not describe a run: {error!r}") from None
+
+
+def _upkeep_of(config: Mapping[str, Any], path: Path) -> Upkeep:
+    values: list[Any] = []
+    for field in fields(Upkeep):
+        values.append(config.get(field.name, field.default))
+        if type(values[-1]) is not type(field.default):
+            raise NfdrlError(f"{path} does not describe a run: its {field.name} is {values[-1]!r}")
+    return Upkeep(*values)

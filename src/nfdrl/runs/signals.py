@@ -1,0 +1,40 @@
+"""SIGINT and SIGTERM as a request to stop after the running step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nfdrl.training.loop import Trainer
+
+
+@contextmanager
+def pausing_on_signals(trainer: Trainer) -> Iterator[list[int]]:
+    """The signals that were received; the first asks for a pause, a second one acts as it would without this."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received  # Python has no handlers elsewhere
+        return
+
+    def handle(number: int, frame: object) -> None:  # noqa: ARG001
+        received.append(number)
+        trainer.pausing = True
+        restore()
+        os.write(2, b"\nnfdrl: stopping after this step, with a checkpoint; once more to stop at once\n")
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number, handler in before.items() if handler != signal.SIG_IGN}  # as under nohup
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield received
+    finally:
+        restore()

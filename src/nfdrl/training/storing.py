@@ -1,0 +1,63 @@
+"""The replay of a run: in which form it stores observations, and whether that fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+
+from nfdrl.envs.make import Source
+from nfdrl.errors import NfdrlError
+from nfdrl.frames import FrameStorage
+from nfdrl.memory import check_memory
+from nfdrl.networks import is_image
+from nfdrl.replay import COLUMN_BYTES, ArrayStorage, Replay, Storage, row_bytes
+from nfdrl.training.config import TrainConfig
+
+
+def stores_frames(source: Source, config: TrainConfig) -> bool:
+    """Whether the replay stores the frames of stacked images instead of the stacks."""
+    choice, space = config.frame_replay, source.observation_space
+    asked = choice in ("on", "compressed")
+    if asked and not (isinstance(space, gymnasium.spaces.Box) and is_image(space)):
+        raise NfdrlError(f"frame_replay is for stacked images, observations are {space}")
+    return asked or (choice == "auto" and source.stacked)
+
+
+def transition_bytes(source: Source, config: TrainConfig) -> int:
+    """What a transition takes in the replay."""
+    return row_bytes(source.observation_space, stores_frames(source, config))
+
+
+def check_replay_fits(source: Source, config: TrainConfig) -> None:
+    """Refuse a replay that this machine cannot hold."""
+    row = COLUMN_BYTES if config.replay_on_disk else transition_bytes(source, config)
+    if config.frame_replay == "compressed":
+        row = COLUMN_BYTES + row // 4  # games that were tried take a thirtieth to a fifth
+    check_memory(config.buffer_size, row)
+
+
+def new_replay(source: Source, config: TrainConfig, num_envs: int, rng: np.random.Generator) -> Replay:
+    """An empty replay, if it fits."""
+    check_replay_fits(source, config)
+    return Replay(
+        config.buffer_size,
+        source.observation_space,
+        num_envs=num_envs,
+        discount=config.discount,
+        n_step=config.n_step,
+        rng=rng,
+        storage=_storage(source, config, num_envs),
+    )
+
+
+def _storage(source: Source, config: TrainConfig, num_envs: int) -> Storage:
+    space = source.observation_space
+    folder = Path(config.replay_on_disk) if config.replay_on_disk else None
+    if stores_frames(source, config):
+        compressed = config.frame_replay == "compressed"
+        if compressed and folder is not None:
+            raise NfdrlError("a replay is compressed or on disk, not both: set one of frame_replay, replay_on_disk")
+        return FrameStorage(config.buffer_size, num_envs, space, folder, compressed=compressed)
+    return ArrayStorage(config.buffer_size // num_envs * num_envs, space, folder)
