@@ -1,6 +1,7 @@
 """The compiled engine against the graph, which is the definition; and what a network promises as a plain module."""
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -324,6 +325,43 @@ assert not any(name.startswith(("numba", "nfdrl.engines.compiled")) for name in 
 """
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_was_just_compiled_computes_the_same_bits_as_what_is_read_back(tmp_path):
+    """A run that is resumed reads back what its first process compiled."""
+    program = """
+import hashlib
+import numpy as np
+import torch
+from nfdrl.engines.compiled.kernels import Bellman, kernel_of
+from nfdrl.laws import METHODS
+from nfdrl.risk import CVaR
+
+found = hashlib.sha256()
+draws = np.random.default_rng(0)
+for name, outputs in (("qr-dqn", 200), ("nfdrl-s", 13), ("nfdrl-e", 13)):
+    raw, following = draws.normal(size=(2, 64, outputs)).astype(np.float32)
+    bellman = Bellman(*np.abs(draws.normal(size=(2, 64))).astype(np.float32).clip(max=1))
+    kernel = kernel_of(METHODS[name], None)
+    for part in (*kernel.differentiate(raw, following, bellman), kernel.means(raw)):
+        found.update(np.ascontiguousarray(part).tobytes())
+    if name != "qr-dqn":
+        found.update(kernel.values(raw[:, None], CVaR(0.1)).tobytes())
+weights = torch.from_numpy(draws.normal(size=5_000).astype(np.float32))
+from nfdrl.engines.compiled.adam import NumbaAdam
+adam = NumbaAdam(weights, weights.flip(0).contiguous(), 1e-3, 1e-8)
+for _ in range(3):
+    adam.step(0.5)
+found.update(weights.numpy().tobytes())
+print(found.hexdigest())
+"""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    cold, warm = (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+        for _ in range(2)
+    )
+    assert any(tmp_path.rglob("*.nbc"))
+    assert cold.stdout == warm.stdout
 
 
 # A network is a plain module ----------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def normal_cdf(z: Any) -> Any:
     return HALF + HALF * erf_of(t, exp_negative(-t * t))
 
 
-@compiled_sums
+@inlined
 def owen_integral(h: Any, a: Any) -> Any:
     """T(h, a) for 0 ≤ a ≤ 1 (see `numerics.normal`), to a float's precision."""
     total = ZERO
@@ -130,18 +130,19 @@ def owen_integral(h: Any, a: Any) -> Any:
     return HALF * a * total / TWO_PI
 
 
-@compiled
+@inlined
 def owen_t(h: Any, ah: Any) -> Any:
     """T(h, a) with the slope given as the product a·h; slopes above 1 are folded (see `numerics.normal`)."""
     sign = -ONE if h * ah < ZERO else ONE
     h, ah = abs(h), abs(ah)
-    if ah <= h:
-        return sign * owen_integral(h, ah / max(h, F(1e-30)))
+    inner, outer = max(h, ah), min(h, ah)
+    integral = owen_integral(inner, outer / max(inner, F(1e-30)))
     below, above = normal_cdf(h), normal_cdf(ah)
-    return sign * (HALF * (below + above) - below * above - owen_integral(ah, h / ah))
+    folded = HALF * (below + above) - below * above - integral
+    return sign * (folded if ah > h else integral)
 
 
-@compiled
+@compiled_sums
 def cvars(raw: Array, law: Law, alpha: F, level: F) -> Array:
     """G(2 Σ wᵢ Φ₂(aᵢ, Φ⁻¹(α); ρᵢ)/α − 1), aᵢ = −μᵢ/√(1+σᵢ²), ρᵢ = −1/√(1+σᵢ²); shape (B, 3n + 1) → (B,).
 
@@ -189,7 +190,7 @@ def returns(raw: Array, law: Law, z: Array) -> tuple[Array, tuple[Array, Array, 
     return y, (erfs, gausses, parts, bounds)
 
 
-@compiled
+@compiled_sums
 def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, Array, Array, Array]) -> Array:
     """Slopes in the returns (B, N) to slopes in the raw outputs."""
     shift, _, _, unit = law
@@ -202,7 +203,12 @@ def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, A
             amplitude, scale = parts[b, 0, i], parts[b, 2, i]
             rate = SQRT_HALF / scale
             offset = -parts[b, 1, i] * rate
-            to_amplitude, to_location, to_scale = _sums(pull, erfs[b, i], gausses[b, i], z, rate, offset)
+            to_amplitude, to_location, to_scale = ZERO, ZERO, ZERO
+            for k in range(len(z)):
+                pulled = gausses[b, i, k] * pull[k]
+                to_amplitude += erfs[b, i, k] * pull[k]
+                to_location += pulled
+                to_scale += pulled * (rate * z[k] + offset)
             steep = -TWO_OVER_SQRT_PI * amplitude
             result[b, i] = to_amplitude
             result[b, n + i] = steep * rate * to_location
@@ -215,17 +221,6 @@ def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, A
         for j in range(2 * n, 3 * n + 1):  # softplus
             result[b, j] /= ONE + F(math.exp(-(raw[b, j] + shift[j])))
     return result
-
-
-@compiled_sums
-def _sums(pull: Array, erfs: Array, gausses: Array, z: Array, rate: F, offset: F) -> tuple[F, F, F]:
-    to_amplitude, to_location, to_scale = ZERO, ZERO, ZERO
-    for k in range(len(z)):
-        pulled = gausses[k] * pull[k]
-        to_amplitude += erfs[k] * pull[k]
-        to_location += pulled
-        to_scale += pulled * (rate * z[k] + offset)
-    return to_amplitude, to_location, to_scale
 
 
 @compiled
@@ -254,6 +249,18 @@ def merge(y: Array, v: Array) -> tuple[Array, Array]:
     return values, slopes
 
 
+@inlined
+def share_out(samples: Any, mass: Any, low: Any, step: Any, offset: Any, masses: Any, lefts: Any) -> None:
+    """A mass at each sample, shared between its two neighbours on the grid."""
+    for k in range(len(samples)):
+        position = (samples[k] - low) / step + offset
+        left = min(max(int(position), 0), len(masses) - 2)
+        lefts[k] = left
+        right = (position - F(left)) * mass
+        masses[left] += mass - right
+        masses[left + 1] += right
+
+
 @compiled
 def spread_masses(y: Array, v: Array, grid: Grid) -> tuple[Array, NDArray[np.int32], Array]:
     """Signed masses (B, inner) of both laws on the grid of each row, the grid points left of `y`, and the steps.
@@ -274,20 +281,9 @@ def spread_masses(y: Array, v: Array, grid: Grid) -> tuple[Array, NDArray[np.int
         if not math.isfinite(steps[b]):
             steps[b] = F(np.nan)
             continue
-        _share(y[b], ONE / F(n), low, step, offset, masses[b], lefts[b])
-        _share(v[b], -ONE / F(m), low, step, offset, masses[b], np.empty(m, np.int32))
+        share_out(y[b], ONE / F(n), low, step, offset, masses[b], lefts[b])
+        share_out(v[b], -ONE / F(m), low, step, offset, masses[b], np.empty(m, np.int32))
     return masses, lefts, steps
-
-
-@compiled
-def _share(samples: Array, mass: F, low: F, step: F, offset: F, masses: Array, lefts: NDArray[np.int32]) -> None:
-    for k in range(len(samples)):
-        position = (samples[k] - low) / step + offset
-        left = min(max(int(position), 0), len(masses) - 2)
-        lefts[k] = left
-        right = (position - F(left)) * mass
-        masses[left] += mass - right
-        masses[left + 1] += right
 
 
 @compiled

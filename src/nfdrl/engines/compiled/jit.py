@@ -1,7 +1,8 @@
 """How functions are compiled.
 
 What Numba keeps on disk is made anew only when the file of the function itself changes: a compiled function and all
-that is inlined into it stand in one file.
+that is inlined into it stand in one file. And what was just compiled may differ in the last bit from what is read back
+where one compiled function calls another: none does.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from nfdrl.engines.compiled.jit import HALF, ONE, ZERO, Array, F, compiled, compiled_sums
+from nfdrl.engines.compiled.jit import HALF, ONE, ZERO, Array, F, compiled_sums
 
 
-@compiled
+@compiled_sums
 def quantile_huber(values: Array, targets: Array, threshold: F) -> tuple[Array, Array]:
     """Huber quantile regression at midpoint levels, and its slope in the values (see `losses.pinball`).
 
@@ -17,19 +17,14 @@ def quantile_huber(values: Array, targets: Array, threshold: F) -> tuple[Array, 
     losses, slopes = np.zeros(rows, np.float32), np.empty((rows, n), np.float32)
     for b in range(rows):
         for i in range(n):
-            loss, slope = _against(values[b, i], targets[b], (F(i) + HALF) / F(n), threshold)
+            level, value = (F(i) + HALF) / F(n), values[b, i]
+            loss, total = ZERO, ZERO
+            for j in range(m):
+                error = targets[b, j] - value
+                weight = level if error >= ZERO else ONE - level
+                slope = min(max(error, -threshold), threshold) / threshold if threshold > ZERO else F(np.sign(error))
+                loss += weight * slope * (error - HALF * threshold * slope)
+                total += weight * slope
             losses[b] += loss / F(m)
-            slopes[b, i] = -slope / F(m)
+            slopes[b, i] = -total / F(m)
     return losses, slopes
-
-
-@compiled_sums
-def _against(value: F, targets: Array, level: F, threshold: F) -> tuple[F, F]:
-    loss, total = ZERO, ZERO
-    for j in range(len(targets)):
-        error = targets[j] - value
-        weight = level if error >= ZERO else ONE - level
-        slope = min(max(error, -threshold), threshold) / threshold if threshold > ZERO else F(np.sign(error))
-        loss += weight * slope * (error - HALF * threshold * slope)
-        total += weight * slope
-    return loss, total
