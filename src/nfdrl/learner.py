@@ -36,7 +36,6 @@ class Optimisation:
     engine: EngineName = "auto"  # compiled where it can run, else graph
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work."""
         for name in ("learning_rate", "adam_eps"):
             if not getattr(self, name) > 0:
                 raise NfdrlError(f"{name} must be positive, got {getattr(self, name)}")

@@ -29,7 +29,6 @@ class TorsoSizes:
     small_image: tuple[int, ...] = (128,)  # Young and Tian 2019 (MinAtar), Section 3
 
     def __post_init__(self) -> None:
-        """Refuse layers without units."""
         for name in ("mlp", "image", "small_image"):
             widths = getattr(self, name)
             if any(width < 1 for width in widths):
@@ -92,7 +91,6 @@ class MultiOneHot(Torso):
         self.parts = [OneHot(n, start) for n, start in zip(sizes, starts, strict=True)]
 
     def stem(self, observation: Tensor) -> Tensor:
-        """Integers (B, ...) to rows."""
         columns = observation.flatten(1).unbind(-1)
         return torch.cat([part(column) for part, column in zip(self.parts, columns, strict=True)], -1)
 
@@ -101,7 +99,6 @@ class MLP(Torso):
     """Fully connected layers with ReLU on the flattened observation."""
 
     def stem(self, observation: Tensor) -> Tensor:
-        """Numbers (B, ...) to rows."""
         if observation.ndim != 2:
             observation = observation.reshape(len(observation), -1)
         if not observation.is_floating_point():
@@ -200,7 +197,6 @@ class Network(nn.Module):
         return self.head(self.torso(observation))
 
     def __call__(self, observation: Tensor) -> Law:
-        """The laws of all actions; batch shape (B, A)."""
         law = super().__call__(observation)
         assert isinstance(law, Law)
         return law

@@ -45,7 +45,6 @@ class Mean(Risk):
     name: ClassVar[str] = "mean"
 
     def __call__(self, law: Law) -> Tensor:
-        """The law's own mean."""
         return law.mean()
 
 
@@ -61,7 +60,6 @@ class CVaR(Risk):
         _check_that(0 < self.alpha <= 1, "alpha", "lie above 0 and be at most 1", self.alpha)
 
     def __call__(self, law: Law) -> Tensor:
-        """The law's own lower CVaR."""
         return law.mean() if self.alpha == 1 else law.cvar(self.alpha)
 
 
@@ -77,7 +75,6 @@ class VaR(Risk):
         _check_that(0 < self.tau < 1, "tau", "lie strictly between 0 and 1", self.tau)
 
     def __call__(self, law: Law) -> Tensor:
-        """The law's own quantile."""
         return law.quantile(self.tau)
 
 
@@ -115,7 +112,6 @@ class Wang(DistortedMean):
         _check_that(math.isfinite(self.eta), "eta", "be finite", self.eta)
 
     def distort(self, tau: Tensor) -> Tensor:
-        """Φ(Φ⁻¹(τ) − η)."""
         distorted: Tensor = torch.special.ndtr(torch.special.ndtri(tau) - self.eta)
         return distorted
 
@@ -137,7 +133,6 @@ class CPW(DistortedMean):
         _check_that(inside, "eta", f"lie between {MIN_CPW_EXPONENT} and 1", self.eta)
 
     def distort(self, tau: Tensor) -> Tensor:
-        """τ^η / (τ^η + (1−τ)^η)^{1/η}."""
         rises, falls = tau.pow(self.eta), (1 - tau).pow(self.eta)
         return rises / (rises + falls).pow(1 / self.eta)
 
@@ -182,7 +177,6 @@ class MeanVariance(Risk):
         _check_that(math.isfinite(self.weight), "weight", "be finite", self.weight)
 
     def __call__(self, law: Law) -> Tensor:
-        """From the law's own mean and variance."""
         return law.mean() - self.weight * law.variance()
 
 

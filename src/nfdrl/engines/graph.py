@@ -22,14 +22,12 @@ class GraphEngine(Engine):
 
     @torch.no_grad()  # not inference_mode: a law may cache a tensor that a later update differentiates through
     def greedy(self, observation: Array) -> Array:
-        """The actions of greatest value."""
         network = self.work.online
         law = network(torch.from_numpy(observation).to(next(network.parameters()).device))
         chosen: Array = self.work.risk(law).argmax(-1).numpy(force=True)
         return chosen
 
     def differentiate(self, batch: Batch, next_action: Tensor | None = None, weight: Tensor | None = None) -> float:
-        """The mean loss, and backwards."""
         work = self.work
         assert work.target is not None
         target = bellman_target(batch, work.target, work.risk, work.online if work.double_q else None, next_action)
@@ -37,11 +35,9 @@ class GraphEngine(Engine):
         return descend(work.method.loss(law, target, work.generator), weight)
 
     def accumulating(self) -> Sequence[nn.Parameter]:
-        """All."""
         return list(self.work.online.parameters())
 
     def adam(self, weights: Tensor, gradient: Tensor, learning_rate: float, eps: float) -> TorchAdam:
-        """PyTorch's own."""
         return TorchAdam(weights, gradient, learning_rate, eps)
 
 

@@ -128,7 +128,6 @@ class Head(nn.Module, ABC):
         """The return law of every action."""
 
     def __call__(self, features: Tensor) -> Law:
-        """The return law of every action."""
         law = super().__call__(features)
         assert isinstance(law, Law)
         return law
@@ -151,7 +150,6 @@ class LinearHead(Head):
         """The laws of raw outputs; shape (..., A · outputs) → batch shape (..., A)."""
 
     def forward(self, features: Tensor) -> Law:
-        """The return law of every action."""
         return self.read(self.linear(features))
 
 

@@ -43,7 +43,6 @@ class ExpectileLaw(AtomicLaw):
 
     @property
     def reference(self) -> Tensor:
-        """The expectiles."""
         return self.values
 
     def weighted_atoms(self) -> tuple[Tensor, Tensor]:
@@ -51,15 +50,12 @@ class ExpectileLaw(AtomicLaw):
         return impute_atoms(self.values, self.levels)
 
     def mean(self) -> Tensor:
-        """The ½-expectile."""
         return self.values[..., self.levels.shape[0] // 2]
 
     def select(self, action: Tensor | int) -> ExpectileLaw:
-        """The laws of the chosen actions."""
         return ExpectileLaw(select_rows(self.values, action, event_dims=1), self.levels)
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> ExpectileLaw:
-        """The moved expectiles reward + discount · value."""
         return ExpectileLaw(bootstrap_atoms(self.values, reward, discount), self.levels)
 
 
@@ -72,7 +68,6 @@ class ExpectileHead(LinearHead):
         self.levels = (outermost_level, 1 - outermost_level, expectiles)
 
     def read(self, raw: Tensor) -> ExpectileLaw:
-        """The expectile laws of all actions."""
         values = self.by_action(raw)
         return ExpectileLaw(values, torch.linspace(*self.levels, dtype=values.dtype, device=values.device))
 
@@ -98,7 +93,6 @@ class ERDQN(Method):
             raise NfdrlError(f"er-dqn needs 0 < outermost_level < 0.5, got {self.outermost_level}")
 
     def head(self, features: int, actions: int) -> ExpectileHead:
-        """A linear head of `expectiles` values an action."""
         return ExpectileHead(features, actions, self.expectiles, self.outermost_level)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002

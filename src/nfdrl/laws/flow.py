@@ -129,7 +129,6 @@ class FlowLaw(PushforwardLaw):
 
     @property
     def unit(self) -> Flow:
-        """The mixture CDF."""
         return MixtureCDF(self.weights, self.locations, self.scales)
 
     def at(self, z: Tensor) -> Tensor:
@@ -163,7 +162,6 @@ class FlowLaw(PushforwardLaw):
         return -self.locations * (1 + self.scales.square()).rsqrt()
 
     def select(self, action: Tensor | int) -> Self:
-        """The laws of the chosen actions."""
         mixture = (select_rows(part, action, 1) for part in (self.weights, self.locations, self.scales))
         affine = (select_rows(part, action, 0) for part in (self.bound, self.center))
         return type(self)(*mixture, *affine, validate=False)
@@ -225,7 +223,6 @@ class FlowHead(LinearHead):
         nn.init.zeros_(self.linear.bias)
 
     def read(self, raw: Tensor) -> Law:
-        """The flow law of every action."""
         raw = self.by_action(raw)
         if self.n_flows == 1:
             return FlowLaw.from_raw(raw, *self.bounds)
@@ -252,7 +249,6 @@ class FlowMethod(Method):
     held: float = 0.0  # share of it that the range G never gives up: with more than 0, rare returns keep their place
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work."""
         for name in ("components", "n_flows", "samples"):
             if getattr(self, name) < 1:
                 raise NfdrlError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -262,7 +258,6 @@ class FlowMethod(Method):
             raise NfdrlError(f"held must lie in [0, 1], got {self.held}")
 
     def head(self, features: int, actions: int) -> FlowHead:
-        """A flow head."""
         least = self.held * self.initial_bound
         return FlowHead(features, actions, self.components, self.n_flows, self.initial_bound, least)
 
@@ -287,22 +282,18 @@ class FlowMethod(Method):
 
     @property
     def name(self) -> str:
-        """NFDRL-S or NFDRL-E, by what it compares with."""
         return self._known[0]
 
     @property
     def label(self) -> str:
-        """What a legend calls it."""
         return self._known[1]
 
     @property
     def colour(self) -> str:
-        """The same in every figure."""
         return self._known[2]
 
     @property
     def tabular_rate(self) -> float:
-        """Adam's first rate where a table of laws is learned."""
         return self._known[3]
 
     def within(self, low: float, high: float) -> FlowMethod:
@@ -310,9 +301,7 @@ class FlowMethod(Method):
         return replace(self, initial_bound=max(abs(low), abs(high)))
 
     def representation(self) -> str:
-        """The flow's shape and range."""
         return f"flow {self.components}x{self.n_flows} {self.initial_bound} {self.held}"
 
     def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:
-        """The fit to the truths' quantiles."""
         return fit_returns(self, quantiles_of(truths, FIT_LEVELS).to(torch.get_default_dtype()), fit, track)

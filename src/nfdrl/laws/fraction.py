@@ -59,7 +59,6 @@ class FractionLaw(AtomicLaw):
 
     @property
     def reference(self) -> Tensor:
-        """The atoms."""
         return self.atoms
 
     def mean(self) -> Tensor:
@@ -67,16 +66,13 @@ class FractionLaw(AtomicLaw):
         return atomic_mean(self.masses, self.atoms)
 
     def weighted_atoms(self) -> tuple[Tensor, Tensor]:
-        """The masses between fractions and the quantiles in their middles."""
         return self.masses, self.atoms
 
     def select(self, action: Tensor | int) -> FractionLaw:
-        """The laws of the chosen actions."""
         fractions, atoms = (select_rows(value, action, event_dims=1) for value in (self.fractions, self.atoms))
         return FractionLaw(fractions, atoms, self.implicit.select(action))
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> FractionLaw:
-        """The same masses on the moved atoms reward + discount · atom."""
         atoms = bootstrap_atoms(self.atoms, reward, discount)
         return FractionLaw(self.fractions, atoms, self.implicit.bootstrap(reward, discount))
 
@@ -119,7 +115,6 @@ class FractionHead(Head):
         return list(self.proposal.parameters())
 
     def forward(self, features: Tensor) -> FractionLaw:
-        """The laws of all actions; shape (..., F) → batch shape (..., A)."""
         implicit = ImplicitLaw(
             self.network, features, self.proposal.out_features, features.new_zeros(()), features.new_ones(())
         )
@@ -151,7 +146,6 @@ class FQF(Method):
     fraction_max_grad_norm: float = 10.0  # ours: the gradient grows with the scale of the returns
 
     def head(self, features: int, actions: int) -> FractionHead:
-        """A quantile network and a proposal network on the features."""
         return FractionHead(features, actions, self.fractions, self.cosines, self.hidden)
 
     def parameter_groups(self, head: Head) -> list[dict[str, Any]]:
@@ -182,7 +176,6 @@ class FQF(Method):
         return quantile_part + fraction_loss(predicted)
 
     def without_huber(self) -> FQF:
-        """The pinball loss."""
         return replace(self, huber_threshold=0.0)
 
     def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:  # noqa: ARG002

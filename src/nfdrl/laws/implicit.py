@@ -76,13 +76,11 @@ class ImplicitLaw(Law):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
         rows = self.features.shape[:-1]
         return rows if self.action is not None else torch.Size((*rows, self.network.output.out_features))
 
     @property
     def reference(self) -> Tensor:
-        """The features."""
         return self.features
 
     def mean(self) -> Tensor:
@@ -90,7 +88,6 @@ class ImplicitLaw(Law):
         return self._grid(self.levels).mean(-1)
 
     def variance(self) -> Tensor:
-        """The variance over the midpoint levels."""
         values = self._grid(self.levels)
         return atomic_variance(equal_masses(values), values)
 
@@ -115,7 +112,6 @@ class ImplicitLaw(Law):
         return values.reshape(*values.shape[:-1], *inner.shape[-2:]).mean(-1)
 
     def select(self, action: Tensor | int) -> ImplicitLaw:
-        """The laws of the chosen actions."""
         if self.action is not None:
             raise NfdrlError("select needs a law with one batch axis for the actions")
         rows = self.features.shape[:-1]
@@ -127,7 +123,6 @@ class ImplicitLaw(Law):
         return replace(self, action=index, shift=shift, scale=scale, frozen=self._frozen_now())
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> ImplicitLaw:
-        """The same network behind the composed shift and scale."""
         r, gamma = bellman_coefficients(reward, discount, self.features)
         return replace(self, shift=r + gamma * self.shift, scale=gamma * self.scale, frozen=self._frozen_now())
 
@@ -145,7 +140,6 @@ class ImplicitHead(Head):
         self.levels = levels
 
     def forward(self, features: Tensor) -> ImplicitLaw:
-        """The implicit laws of all actions; shape (..., F) → batch shape (..., A)."""
         return ImplicitLaw(self.network, features, self.levels, features.new_zeros(()), features.new_ones(()))
 
 
@@ -168,7 +162,6 @@ class IQN(Method):
     huber_threshold: float = 1.0  # κ of Dabney et al. 2018b, Section 4: 1
 
     def head(self, features: int, actions: int) -> ImplicitHead:
-        """A quantile network on the features."""
         return ImplicitHead(features, actions, self.cosines, self.hidden, self.acting_levels)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
@@ -182,5 +175,4 @@ class IQN(Method):
         return quantile_huber(predicted._quantile(tau), tau, targets, self.huber_threshold)
 
     def without_huber(self) -> IQN:
-        """The pinball loss."""
         return replace(self, huber_threshold=0.0)

@@ -69,12 +69,10 @@ class MixtureLaw(Law):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
         return self.weights.shape[:-1]
 
     @property
     def reference(self) -> Tensor:
-        """The component means."""
         return self.means
 
     @property
@@ -119,11 +117,9 @@ class MixtureLaw(Law):
         return means + stds * torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
     def select(self, action: Tensor | int) -> Self:
-        """The laws of the chosen actions: the last batch axis is indexed by `action`."""
         return type(self)(*(select_rows(t, action, 1) for t in (self.weights, self.means, self.stds)))
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> Self:
-        """The law of reward + discount · Z; discount 0 gives a Dirac."""
         shift = torch.as_tensor(reward, dtype=self.means.dtype, device=self.means.device).unsqueeze(-1)
         scale = torch.as_tensor(discount, dtype=self.means.dtype, device=self.means.device).unsqueeze(-1)
         check_discount(scale)

@@ -118,19 +118,15 @@ class ChainLaw(PushforwardLaw):
         return Chain(tuple(flows))
 
     def at(self, z: Tensor) -> Tensor:
-        """Returns at base points `z`."""
         return torch.addcmul(self.center.unsqueeze(-1), self.bound.unsqueeze(-1), 2 * self.unit.forward(z) - 1)
 
     def mean(self) -> Tensor:
-        """The mean by quadrature."""
         return self.at(base_points(self.POINTS, like=self.bound)).mean(-1)
 
     def variance(self) -> Tensor:
-        """The variance by quadrature."""
         return self.at(base_points(self.POINTS, like=self.bound)).var(-1, correction=0)
 
     def select(self, action: Tensor | int) -> Self:
-        """The laws of the chosen actions."""
         mixtures = tuple(
             MixtureCDF(*(select_rows(part, action, 1) for part in (m.weights, m.locations, m.scales)))
             for m in self.mixtures
@@ -138,6 +134,5 @@ class ChainLaw(PushforwardLaw):
         return type(self)(mixtures, select_rows(self.bound, action, 0), select_rows(self.center, action, 0))
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> Self:
-        """The law of reward + discount · Z."""
         center, bound = self._moved(reward, discount)
         return type(self)(self.mixtures, bound, center)

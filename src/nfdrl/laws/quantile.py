@@ -39,7 +39,6 @@ class QuantileLaw(AtomicLaw):
 
     @property
     def reference(self) -> Tensor:
-        """The values."""
         return self.values
 
     def mean(self) -> Tensor:
@@ -47,15 +46,12 @@ class QuantileLaw(AtomicLaw):
         return self.values.mean(-1)
 
     def weighted_atoms(self) -> tuple[Tensor, Tensor]:
-        """Equal masses on the values."""
         return equal_masses(self.values), self.values
 
     def select(self, action: Tensor | int) -> QuantileLaw:
-        """The laws of the chosen actions."""
         return QuantileLaw(select_rows(self.values, action, event_dims=1))
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> QuantileLaw:
-        """The moved atoms reward + discount · value."""
         return QuantileLaw(bootstrap_atoms(self.values, reward, discount))
 
 
@@ -67,7 +63,6 @@ class QuantileHead(LinearHead):
         super().__init__(features, actions, quantiles)
 
     def read(self, raw: Tensor) -> QuantileLaw:
-        """The quantile laws of all actions."""
         return QuantileLaw(self.by_action(raw))
 
 
@@ -85,7 +80,6 @@ class QRDQN(Method):
     huber_threshold: float = 1.0  # Dabney et al. 2018, QR-DQN-1: κ = 1; 0 is the pinball loss of QR-DQN-0
 
     def head(self, features: int, actions: int) -> QuantileHead:
-        """A linear head of `quantiles` values an action."""
         return QuantileHead(features, actions, self.quantiles)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
@@ -99,7 +93,6 @@ class QRDQN(Method):
         return quantile_huber(predicted.values, levels, values, self.huber_threshold)
 
     def without_huber(self) -> QRDQN:
-        """The pinball loss."""
         return replace(self, huber_threshold=0.0)
 
     def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:  # noqa: ARG002

@@ -48,7 +48,6 @@ class CompiledEngine(Engine):
         self._target = None if work.target is None else Trunk(work.target)
 
     def greedy(self, observation: Array) -> Array:
-        """The actions of greatest value."""
         return self._greedy(self._online.outputs(torch.from_numpy(observation)))
 
     def _greedy(self, outputs: Array) -> Array:
@@ -121,7 +120,6 @@ class CompiledEngine(Engine):
         return [p for p in self.work.online.parameters() if id(p) not in mine]
 
     def adam(self, weights: Tensor, gradient: Tensor, learning_rate: float, eps: float) -> NumbaAdam:
-        """One compiled pass over the weights."""
         return NumbaAdam(weights, gradient, learning_rate, eps)
 
 

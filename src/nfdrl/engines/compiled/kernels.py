@@ -81,7 +81,6 @@ class DiracKernel(Kernel):
     threshold: float | None
 
     def means(self, raw: Array) -> Array:
-        """The outputs themselves."""
         return raw[..., 0]
 
     def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
@@ -106,7 +105,6 @@ class CategoricalKernel(Kernel):
         self.step = (v_max - v_min) / (atoms - 1)
 
     def means(self, raw: Array) -> Array:
-        """Σ mass · atom."""
         found: Array = np.exp(_log_softmax(raw)) @ self.support
         return found
 
@@ -151,12 +149,10 @@ class QuantileKernel(Kernel):
     threshold: float
 
     def means(self, raw: Array) -> Array:
-        """The mean of the quantiles."""
         found: Array = raw.mean(-1)
         return found
 
     def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
-        """The quantile Huber loss."""
         return quantile_huber(raw, bellman(following), F(self.threshold))
 
 
@@ -184,7 +180,6 @@ class FlowKernel(Kernel):
         return super().values(raw, risk)
 
     def means(self, raw: Array) -> Array:
-        """The closed form of every law."""
         found: Array = flow.means(raw.reshape(-1, raw.shape[-1]), self._law)
         return found.reshape(raw.shape[:-1])
 
