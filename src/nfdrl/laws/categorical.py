@@ -14,13 +14,7 @@ from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.fitting import LEVELS, Fit, Track, Truths, quantiles_of
 from nfdrl.losses.categorical import categorical_kl, project
-from nfdrl.numerics.atoms import (
-    atomic_mean,
-    bootstrap_atoms,
-    common_shape,
-    equal_masses,
-    midpoints,
-)
+from nfdrl.numerics.atoms import bootstrap_atoms, common_shape, equal_masses, midpoints
 
 
 @final
@@ -44,10 +38,6 @@ class CategoricalLaw(AtomicLaw):
     def reference(self) -> Tensor:
         return self.log_masses
 
-    def mean(self) -> Tensor:
-        """Σ mass · atom."""
-        return atomic_mean(self.masses, self.atoms)
-
     def weighted_atoms(self) -> tuple[Tensor, Tensor]:
         return self.masses, self.atoms
 
@@ -62,7 +52,7 @@ class CategoricalLaw(AtomicLaw):
 
 @final
 class CategoricalHead(LinearHead):
-    """K logits an action; their softmax gives the masses."""
+    """K logits per action; their softmax gives the masses."""
 
     def __init__(self, features: int, actions: int, atoms: int, v_min: float, v_max: float) -> None:
         super().__init__(features, actions, atoms)
@@ -103,7 +93,7 @@ class C51(Method):
         """
         assert isinstance(predicted, CategoricalLaw)
         if predicted.atoms.ndim != 1:
-            raise NfdrlError("c51 compares against a law on its fixed support; this one was bootstrapped")
+            raise NfdrlError("c51 predicts on its fixed support, but the predicted law was bootstrapped off it")
         if isinstance(target, CategoricalLaw):
             masses, atoms = target.masses, target.atoms
         else:

@@ -53,7 +53,7 @@ class DiracLaw(Law):
 
 @final
 class DiracHead(LinearHead):
-    """One linear output an action."""
+    """One linear output per action."""
 
     def __init__(self, features: int, actions: int) -> None:
         super().__init__(features, actions, 1)

@@ -59,11 +59,11 @@ class ImplicitLaw(Law):
     """The law of shift + scale · q(U), U uniform: q is evaluated when asked for, at the levels asked for.
 
     `action` is None for the laws of all actions (batch shape (..., A)) and a tensor of shape (...) after `select`.
-    The quantiles of a network may cross. `quantile` and `cvar` read the network as it is, as the authors do; mean and
+    The network's quantiles may cross. `quantile` and `cvar` read them as they are, as the authors do; mean and
     variance use `levels` midpoint levels, and so does `cvar` on (0, α); `cdf` is P(q(U) ≤ y) on a fine grid.
 
-    A law made, selected or bootstrapped where gradients are off is `frozen`: like a tensor made there, it sends no
-    gradient to the network, however late it is evaluated. It does see later changes of the network's weights.
+    A law made, selected or bootstrapped with gradients off is `frozen`: like a tensor made there, it sends no gradient
+    to the network, however late it is evaluated. It does see later changes to the network's weights.
     """
 
     network: QuantileNetwork
@@ -113,7 +113,7 @@ class ImplicitLaw(Law):
 
     def select(self, action: Tensor | int) -> ImplicitLaw:
         if self.action is not None:
-            raise NfdrlError("select needs a law with one batch axis for the actions")
+            raise NfdrlError("select needs a law with a batch axis for the actions: this one was already selected")
         rows = self.features.shape[:-1]
         index = torch.as_tensor(action, device=self.features.device).long().expand(rows)
         shift, scale = (
@@ -132,7 +132,7 @@ class ImplicitLaw(Law):
 
 @final
 class ImplicitHead(Head):
-    """A quantile network, read out lazily."""
+    """A quantile network, evaluated lazily."""
 
     def __init__(self, features: int, actions: int, cosines: int, hidden: int, levels: int) -> None:
         super().__init__()
@@ -166,11 +166,7 @@ class IQN(Method):
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
         """Quantile Huber loss at N random levels against N′ random quantiles of the target; shape (...)."""
-        like = predicted.reference
-        shape = (*predicted.batch_shape, self.samples)
-        uniform = torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device)
-        eps = torch.finfo(like.dtype).eps
-        tau = uniform.clamp(eps, 1 - eps)
+        tau = predicted._random_levels(self.samples, generator)
         targets = target.sample(self.target_samples, generator)
         return quantile_huber(predicted._quantile(tau), tau, targets, self.huber_threshold)
 

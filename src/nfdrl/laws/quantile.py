@@ -13,11 +13,7 @@ from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.fitting import Fit, Track, Truths, quantiles_of
 from nfdrl.losses.pinball import quantile_huber
-from nfdrl.numerics.atoms import (
-    bootstrap_atoms,
-    equal_masses,
-    midpoints,
-)
+from nfdrl.numerics.atoms import bootstrap_atoms, equal_masses, midpoints
 
 
 @final
@@ -31,11 +27,6 @@ class QuantileLaw(AtomicLaw):
     """
 
     values: Tensor
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
-        return self.values.shape[:-1]
 
     @property
     def reference(self) -> Tensor:
@@ -57,7 +48,7 @@ class QuantileLaw(AtomicLaw):
 
 @final
 class QuantileHead(LinearHead):
-    """N linear outputs an action."""
+    """N linear outputs per action."""
 
     def __init__(self, features: int, actions: int, quantiles: int) -> None:
         super().__init__(features, actions, quantiles)
@@ -85,7 +76,7 @@ class QRDQN(Method):
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
         """Quantile Huber loss, summed over predicted and averaged over target quantiles; shape (...).
 
-        A target that is no quantile law is taken at its midpoint quantiles.
+        A target that is not a quantile law is taken at its midpoint quantiles.
         """
         assert isinstance(predicted, QuantileLaw)
         levels = midpoints(predicted.values.shape[-1], predicted.values)

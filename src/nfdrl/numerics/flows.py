@@ -1,4 +1,4 @@
-"""One-dimensional increasing flows that compose (eq:NF_general), with inverse and log-derivative."""
+"""Increasing one-dimensional flows that compose (eq:NF_general), with inverse and log-derivative."""
 
 from __future__ import annotations
 
