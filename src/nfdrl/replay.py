@@ -284,10 +284,10 @@ class Replay:
         reward, discount, last = self.reward[rows], self.kept[rows], rows
         following = self._following(rows)
         for _ in range(self.n_step - 1):
-            going = ~self.ended[last] & self.live[following] & ~self.explored[following]
-            reward = reward + np.where(going, discount * self.reward[following], 0).astype(np.float32)
-            discount = np.where(going, discount * self.kept[following], discount)
-            last = np.where(going, following, last)
+            continues = ~self.ended[last] & self.live[following] & ~self.explored[following]
+            reward = reward + np.where(continues, discount * self.reward[following], 0).astype(np.float32)
+            discount = np.where(continues, discount * self.kept[following], discount)
+            last = np.where(continues, following, last)
             following = self._following(last)
         return Batch(
             self.storage.gather(rows),

@@ -64,7 +64,7 @@ def fit_returns(method: Method, targets: Tensor, fit: Fit, track: Track = lambda
 def _descend(
     head: LinearHead, raw: Tensor, targets: Tensor, updates: int, track: Track, *, refine: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Raw outputs after so many steps of Adam with a cosine schedule, and their losses.
+    """Raw outputs after `updates` steps of Adam with a cosine schedule, and their losses.
 
     Refining descends the logarithms of the losses, whose slopes do not vanish where the best law lies at infinity, as
     it does for a few atoms.
