@@ -300,7 +300,9 @@ def test_a_damaged_checkpoint_is_skipped_for_the_one_before_it(
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+    before = checkpoints_of(out)[1].name
     assert main(resume(out)) == 0
+    assert f"resuming from {before}\n" in capsys.readouterr().err
     assert_same_runs(undisturbed, out)
     for path in checkpoints_of(out):
         (path / "manifest.json").write_text("{}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Literal
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from nfdrl.envs.finite import FiniteMDP, Floats, Ints
+from nfdrl.envs.finite import FiniteMDP, Floats, Ints, Rows
 from nfdrl.errors import NfdrlError, check_at_least
 from nfdrl.laws.mixture import MixtureLaw
 
@@ -156,12 +156,8 @@ class _Tables:
     """The outcomes of the live pairs, renumbered 0..P−1, and the policy's probability of each pair."""
 
     pairs: Ints
-    pair: Ints
-    probability: Floats
-    next_state: Ints
-    reward: Floats
-    reward_std: Floats
-    ends: NDArray[np.bool_]
+    pair: Ints  # of each row
+    rows: Rows
     chance: Floats  # π(a|s) of each pair
 
     @classmethod
@@ -171,16 +167,8 @@ class _Tables:
         number[pairs[:, 0], pairs[:, 1]] = np.arange(len(pairs))
         pair = number[rows.state, rows.action]
         keep = pair >= 0
-        return cls(
-            pairs,
-            pair[keep],
-            rows.probability[keep],
-            rows.next_state[keep],
-            rows.reward[keep],
-            rows.reward_std[keep],
-            rows.terminated[keep],
-            policy[pairs[:, 0], pairs[:, 1]],
-        )
+        kept = Rows(*(getattr(rows, column.name)[keep] for column in fields(Rows)))
+        return cls(pairs, pair[keep], kept, policy[pairs[:, 0], pairs[:, 1]])
 
 
 def _propagate(mdp: FiniteMDP, policy: Floats, discount: float, tolerance: float, max_atoms: int) -> ReturnTruth | None:
@@ -190,7 +178,7 @@ def _propagate(mdp: FiniteMDP, policy: Floats, discount: float, tolerance: float
     the whole law does not: FrozenLake's has the two atoms γᵏ⁻¹ and 0.
     """
     tables = _Tables.of(mdp, policy)
-    worst = float((np.abs(tables.reward) + tables.reward_std).max(initial=0.0))  # E|N(r, s²)| ≤ |r| + s
+    worst = float((np.abs(tables.rows.reward) + tables.rows.reward_std).max(initial=0.0))  # E|N(r, s²)| ≤ |r| + s
     nothing = np.zeros(mdp.n_states)
     dead = _first_step(tables)
     running = _push(tables, _Components(np.arange(mdp.n_states), nothing, nothing, nothing + 1), discount)
@@ -217,25 +205,23 @@ def _propagate(mdp: FiniteMDP, policy: Floats, discount: float, tolerance: float
 
 def _first_step(tables: _Tables) -> _Components:
     """D₁: the rewards of the outcomes that end the episode."""
-    ends = tables.ends
-    return _Components(
-        tables.pair[ends], tables.reward[ends], tables.reward_std[ends], tables.probability[ends]
-    ).merged()
+    rows, ends = tables.rows, tables.rows.terminated
+    return _Components(tables.pair[ends], rows.reward[ends], rows.reward_std[ends], rows.probability[ends]).merged()
 
 
 def _push(tables: _Tables, by_state: _Components, discount: float) -> _Components:
     """Components owned by states to components owned by pairs: r + γz along every outcome that does not end."""
-    going = np.flatnonzero(~tables.ends)
-    first = np.searchsorted(by_state.owner, tables.next_state[going], side="left")
-    count = np.searchsorted(by_state.owner, tables.next_state[going], side="right") - first
+    rows, going = tables.rows, np.flatnonzero(~tables.rows.terminated)
+    first = np.searchsorted(by_state.owner, rows.next_state[going], side="left")
+    count = np.searchsorted(by_state.owner, rows.next_state[going], side="right") - first
     row = np.repeat(going, count)
     within = np.arange(row.size) - np.repeat(np.cumsum(count) - count, count)
     after = by_state.take(np.repeat(first, count) + within)
     return _Components(
         tables.pair[row],
-        tables.reward[row] + discount * after.mean,
-        np.hypot(tables.reward_std[row], discount * after.std),
-        tables.probability[row] * after.mass,
+        rows.reward[row] + discount * after.mean,
+        np.hypot(rows.reward_std[row], discount * after.std),
+        rows.probability[row] * after.mass,
     ).merged()
 
 

@@ -138,7 +138,7 @@ class Run:
         return run
 
     def train(self, steps: int | None = None, *, progress: bool = True) -> Self:
-        """Train until the run has `steps` transitions in total; by default as many as were first asked for.
+        """Train until the run has `steps` transitions in total; by default as many as config.json says.
 
         SIGINT and SIGTERM stop it after the current step, with a checkpoint, and raise `Interrupted`.
         """

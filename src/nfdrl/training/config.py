@@ -37,7 +37,7 @@ class TrainConfig:
     target_tau: float = 1.0  # Mnih et al. 2015: the target is a copy
     double_q: bool = True  # van Hasselt et al. 2016, with every law: Hessel et al. 2018
     n_step: int = 3  # Hessel et al. 2018, Table 1; with 1, NFDRL-E unlearns CartPole again (docs/training.md)
-    cut_explored: bool = True  # Watkins 1989: such returns stop before a random action, after which they are biased
+    cut_explored: bool = True  # Watkins 1989: n-step returns stop before a random action, after which they are biased
     epsilon_start: float = 1.0  # paper, table of hyper-parameters: start_e
     epsilon_end: float = 0.04  # Raffin 2020 (RL Zoo), DQN on CartPole; the paper has 0.01
     epsilon_fraction: float = 0.2  # paper, table of hyper-parameters: exploration_fraction
