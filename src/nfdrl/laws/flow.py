@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from nfdrl.colours import BLUE, GREEN, VERMILLION
 from nfdrl.errors import NfdrlError, check_finite, check_positive
-from nfdrl.laws.base import Law, LinearHead, Method, select_rows
+from nfdrl.laws.base import DensityLaw, Law, LinearHead, Method, select_rows
 from nfdrl.laws.fitting import FIT_LEVELS, Fit, Track, Truths, fit_returns, quantiles_of
 from nfdrl.laws.pushforward import ChainLaw, PushforwardLaw
 from nfdrl.losses.exact import Exact
@@ -24,7 +24,7 @@ from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.constants import constant
 from nfdrl.numerics.flows import Flow, MixtureCDF
 from nfdrl.numerics.mixture import mixture_erf
-from nfdrl.numerics.normal import SQRT_HALF, bivariate_normal_cdf, normal_cdf, normal_quantile
+from nfdrl.numerics.normal import SQRT_HALF, bivariate_normal_cdf, log_phi, normal_cdf, normal_quantile
 
 MIN_SCALE = 1e-2  # the narrowest component; keeps 1/σ and its gradients finite
 
@@ -270,7 +270,17 @@ class FlowMethod(Method):
         """The comparison of both laws' returns at base points; one number per row."""
         assert isinstance(predicted, PushforwardLaw)
         z = base_points(self.samples, self.points, like=predicted.reference, generator=generator)
-        return self.comparison(predicted.at(z), self._target_returns(target, z)) * self.comparison.gain(self.samples)
+        how = self.comparison
+        densities = (predicted.log_density_at(z), self._target_density(target, z)) if how.needs_density else None
+        return how(predicted.at(z), self._target_returns(target, z), densities) * how.gain(self.samples)
+
+    def _target_density(self, target: Law, z: Tensor) -> Tensor:
+        if not isinstance(target, PushforwardLaw):
+            assert isinstance(target, DensityLaw)
+            return target.log_prob(target.quantile(normal_cdf(z)))
+        # N(r, σ) at r + σz, or a point mass: relative to the others, all that a normalised mass needs.
+        final = log_phi(z) if self.terminal_std > 0 else torch.zeros_like(z)
+        return torch.where(target.bound.unsqueeze(-1) == 0, final, target.log_density_at(z))
 
     def _target_returns(self, target: Law, z: Tensor) -> Tensor:
         if not isinstance(target, PushforwardLaw):

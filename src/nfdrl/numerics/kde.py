@@ -1,4 +1,4 @@
-"""Kernel density estimates on a uniform grid in near-linear time: bin, filter, interpolate."""
+"""Kernel density estimates on a uniform grid in near-linear time: bin and filter."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def share_out(position: Tensor, left: Tensor, mass: Tensor, size: int) -> Tensor
 
 
 def smooth(masses: Tensor, width: Tensor | float, kernel: Kernel = "gaussian") -> Tensor:
-    """Masses on a grid, smoothed by a kernel `width` grid steps wide (one number, or one a row); the sum is kept.
+    """Masses on a grid, smoothed by a kernel `width` grid steps wide (one number, or one per row); the sum is kept.
 
     Shapes: (..., size), () or (...) → (..., size)
     """
@@ -116,14 +116,3 @@ def smoothed_masses(samples: Tensor, bandwidth: Tensor, grid: Grid, kernel: Kern
     Shapes: (..., N), (...) → (..., size)
     """
     return smooth(bin_linear(samples, grid), bandwidth / grid.step, kernel)
-
-
-def interpolate(values: Tensor, grid: Grid, points: Tensor) -> Tensor:
-    """Linear interpolation of grid values at `points`; differentiable in both.
-
-    Shapes: (..., size), (..., M) → (..., M)
-    """
-    position = grid.position(points)
-    left = grid.left(position)
-    low, high = values.gather(-1, left), values.gather(-1, left + 1)
-    return low + (position - left) * (high - low)
