@@ -9,9 +9,14 @@ import torch
 from torch.testing import assert_close
 
 from nfdrl.errors import NfdrlError
+from nfdrl.laws import METHODS
 from nfdrl.laws.flow import FlowLaw, FlowMethod
+from nfdrl.losses.exact import Exact
 from nfdrl.losses.surrogate import MASSES, Surrogate
 from nfdrl.numerics.base_points import base_points
+from nfdrl.risk import Mean
+from nfdrl.settings import apply_settings
+from nfdrl.training.presets import find_preset
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -170,3 +175,63 @@ def test_without_kernel_gradients_the_target_returns_give_none():
     target = y.detach() + 0.1
     part = how._masses((y, target), None)
     assert not any(mass.requires_grad for pair in part for mass in pair)
+
+
+def test_smoothed_cdfs_have_the_closed_form_of_gaussian_pairs():
+    # X + hε: E|a + sε| = s√(2/π) exp(−a²/2s²) + a(1 − 2Φ(−a/s)) with s = √2 h, in the energy form of the distance.
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(4, n, generator=generator).sort(-1).values.requires_grad_() for n in (20, 13))
+
+    def mean_gap(a, b, s):
+        gap = a.unsqueeze(-1) - b.unsqueeze(-2)
+        wide = s * math.sqrt(2 / math.pi) * torch.exp(-0.5 * (gap / s) ** 2)
+        return (wide + gap * (1 - 2 * torch.special.ndtr(-gap / s))).mean((-1, -2))
+
+    for h in (0.05, 0.3):
+        s = math.sqrt(2) * h
+        energy = mean_gap(x, y, s) - 0.5 * mean_gap(x, x, s) - 0.5 * mean_gap(y, y, s)
+        ours = Exact(bandwidth=h)(x, y)
+        assert_close(ours, energy, rtol=1e-2, atol=0)
+        slopes = [torch.autograd.grad(value.sum(), x, retain_graph=True)[0] for value in (ours, energy)]
+        assert torch.cosine_similarity(*slopes, dim=-1).min() > 0.999
+
+
+def test_a_vanishing_bandwidth_leaves_the_exact_distance():
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(4, n, generator=generator).sort(-1).values for n in (20, 13))
+    assert_close(Exact(bandwidth=1e-3)(x, y), Exact()(x, y), rtol=1e-2, atol=0)
+
+
+def test_the_literal_preset_is_the_paper_in_every_setting():
+    method = find_preset("paper-literal").adapt(METHODS["nfdrl-s"])
+    how = method.comparison
+    assert (how.rooted, how.averaged, how.kernel_gradients) == (True, True, False)
+    assert (how.support, how.masses, how.kernel, how.bandwidth) == ("interpolated", "density", "gaussian", 0.05)
+    assert (method.samples, method.points, method.terminal_std) == (500, "random", 0.1)
+    assert method.action_value == "density-sum"
+    config = find_preset("paper-literal").config
+    assert (config.target_every, config.learning_rate_decay, config.learning_rate) == (1, "constant", 5e-5)
+    assert find_preset("paper-literal").adapt(METHODS["c51"]) is METHODS["c51"]
+
+
+def test_every_literal_setting_can_be_taken_back_by_words():
+    words = [
+        "comparison.rooted=false", "comparison.averaged=false", "comparison.kernel_gradients=true",
+        "comparison.masses=kernel", "comparison.support=shared", "comparison.kernel=multi-scale",
+        "comparison.bandwidth=0", "comparison.relative_bandwidth=0.25", "samples=64", "points=midpoint",
+        "terminal_std=0", "action_value=mean",
+    ]  # fmt: skip
+    preset = find_preset("paper-literal")
+    _, method = apply_settings(words, preset.config, preset.adapt(METHODS["nfdrl-s"]))
+    assert method == METHODS["nfdrl-s"]
+
+
+def test_the_printed_value_is_the_sum_of_returns_times_densities():
+    method = FlowMethod(samples=5, action_value="density-sum")
+    law, _ = flow(3, 0)
+    returns, densities = (part(base_points(5, like=law.bound)) for part in (law.at, law.log_density_at))
+    expected = torch.stack(
+        [sum(y * p.exp() for y, p in zip(*row, strict=True)) for row in zip(returns, densities, strict=True)]
+    )
+    assert_close(method.value(law, Mean()), expected)
+    assert_close(FlowMethod().value(law, Mean()), law.mean())
