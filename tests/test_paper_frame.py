@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from nfdrl.cli import main
 from nfdrl.envs.toy import TOY_MDPS
 from nfdrl.errors import NfdrlError
+from nfdrl.laws import METHODS
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.laws.quantile import QuantileLaw
-from nfdrl.paper import load
+from nfdrl.paper import literal, load
 from nfdrl.paper.architecture import positions
 from nfdrl.paper.base import Experiment, Result, run_experiment
 from nfdrl.progress import Progress
@@ -84,6 +85,19 @@ def test_theory_separates_what_holds_from_what_does_not(smoke):
     assert not holds["the Bellman operator contracts D (two rewards)"]
     assert holds["the Bellman operator contracts exact Cramér (two rewards)"]
     assert not holds["smoothed D keeps growing with the gap (fixed grid)"]
+    assert holds["the practical loss keeps growing with the gap (at samples)"]
+    assert not holds["the practical loss keeps growing with the gap (at samples, wide laws)"]
+    assert not holds["D, rooted: sampled transitions are fitted by their law"]
+    assert all(row["measured"] is not None and row["threshold"] for row in smoke("theory")[1]["rows"])
+
+
+def test_every_step_from_the_paper_to_ours_is_measured_and_ends_at_the_default(smoke):
+    rows = smoke("literal")[1]["rows"]
+    assert [step.label for step, *_ in literal.methods()] == [row["step"] for row in rows]
+    assert [row["cartpole"] is not None for row in rows] == [step.plays for step, *_ in literal.methods()]
+    *_, (_, method, table) = literal.methods()
+    assert method == METHODS["nfdrl-s"]
+    assert table.schedule == "linear"
 
 
 def test_a_return_of_one_and_a_half_splits_in_two_halves(smoke):

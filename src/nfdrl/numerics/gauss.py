@@ -66,7 +66,7 @@ class KernelEstimates:
         grid, step = self._between
         position = (points - grid[:, :1]) / step
         left = position.detach().long().clamp_(0, grid.shape[-1] - 2)
-        share = position - left
+        share = (position - left).clamp(0, 1)  # the outermost sample is the last grid point, up to rounding
         both = torch.cat([left, left + 1], -1)
         values = None
         if self._fast:
