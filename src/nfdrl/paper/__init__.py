@@ -26,7 +26,7 @@ EXPERIMENTS: dict[str, str] = {  # by name, what they show
     "quantile-blur": "different densities whose quantiles nearly agree",
     "theory": "every claim of the appendix as a number",
     "literal": "from the paper as printed to our defaults, one change at a time",
-    "pong": "a training curve with a fixed learning rate",
+    "pong": "learning curves on Pong",
     "atari5": "the Atari-5 tables beside our own runs",
 }
 

@@ -20,7 +20,7 @@ from nfdrl.progress import Progress
 from nfdrl.style import draw_law, draw_truth, figure, legend_below
 from nfdrl.training.policy_laws import PolicyLearning
 
-SETTINGS = PolicyLearning(updates=3_000, batch_size=32, learning_rate=2e-2)
+SETTINGS = PolicyLearning(updates=1_500, batch_size=32, learning_rate=2e-2)
 SMOKE = PolicyLearning(updates=60, batch_size=16, learning_rate=2e-2)
 
 MIDDLE = 0.55  # between the two returns
