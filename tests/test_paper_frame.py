@@ -9,6 +9,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from nfdrl.agent import Agent
 from nfdrl.cli import main
 from nfdrl.envs.toy import TOY_MDPS
 from nfdrl.errors import NfdrlError
@@ -20,7 +21,9 @@ from nfdrl.paper.architecture import positions
 from nfdrl.paper.base import Experiment, Result, run_experiment
 from nfdrl.progress import Progress
 from nfdrl.reports import ROW_KEYS, plain_row
+from nfdrl.settings import apply_settings
 from nfdrl.style import draw_law, draw_truth, figure
+from nfdrl.training.presets import find_preset
 
 OWN = ["architecture", "params", "alignment", "c51-projection", "quantile-blur", "theory"]
 FILES = {"figure.png", "figure.svg", "metrics.json"}
@@ -157,3 +160,13 @@ def test_a_law_without_density_is_refused_in_one_line():
 def test_states_stand_in_the_column_of_their_distance_from_the_start():
     assert [x for x, _ in positions(TOY_MDPS["mdp3"]()).values()] == [0, 1, 2, 3]
     assert positions(TOY_MDPS["mdp2"]()) == {0: (0, 0), 1: (1, 0.5), 2: (1, -0.5)}
+
+
+def test_the_literal_preset_trains_on_cartpole():
+    preset = find_preset("paper-literal")
+    words = ["learning_starts=12", "buffer_size=400", "batch_size=4", "num_envs=1"]
+    config, method = apply_settings(words, preset.config, preset.adapt(METHODS["nfdrl-s"]))
+    agent = Agent(method, "CartPole-v1", seed=0, config=config, device="cpu")
+    agent.learn(40, progress=False)
+    assert agent.trainer.learner.updates > 0
+    assert agent.trainer.learner.skipped == 0

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from nfdrl.agent import Agent
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
 from nfdrl.laws.flow import FlowLaw, FlowMethod
@@ -247,13 +246,3 @@ def test_every_name_in_the_paper_map_exists():
     assert len(names) > 15
     for name in names:
         assert pkgutil.resolve_name(name) is not None
-
-
-def test_the_literal_preset_trains_on_cartpole():
-    preset = find_preset("paper-literal")
-    words = ["learning_starts=12", "buffer_size=400", "batch_size=4", "num_envs=1"]
-    config, method = apply_settings(words, preset.config, preset.adapt(METHODS["nfdrl-s"]))
-    agent = Agent(method, "CartPole-v1", seed=0, config=config, device="cpu")
-    agent.learn(40, progress=False)
-    assert agent.trainer.learner.updates > 0
-    assert agent.trainer.learner.skipped == 0
