@@ -42,7 +42,7 @@ def hat_interpolation(points, grid, values):
 
 
 def shared_grid(predicted, target, margin, size):
-    """One uniform grid per row over both laws, without gradients (Algorithm 1's support s)."""
+    """One uniform grid per row over both laws, without gradients."""
     both = torch.cat([predicted, target], -1).detach()
     return Grid.covering(both.amin(-1), both.amax(-1), margin, size).points()
 
@@ -57,14 +57,16 @@ def compare_slowly(predicted, target, how):
     if how.kind == "surrogate" and how.support == "samples":
         parts = [on_points(points, predicted, target, h, how.kernel) for points in (predicted, target)]
         return sum(_rooted(part, how) for part in parts)
+    if how.kind == "surrogate" and how.support == "interpolated":
+        reach = both.abs().amax(-1, keepdim=True)
+        grid = reach * torch.linspace(-1, 1, how.grid_size, dtype=reach.dtype)
+        p, q = (kernel_density(grid, samples, h, how.kernel) for samples in (predicted, target))
+        return sum(_rooted(_interpolated(points, grid, p, q), how) for points in (predicted, target))
     grid = shared_grid(predicted, target, MARGIN * h, how.grid_size)
     if how.kind == "surrogate" and how.support == "shared":
         return _rooted(surrogate_grid(predicted, target, h, grid, how.kernel), how)
     p, q = (kernel_density(grid, samples, h, how.kernel) for samples in (predicted, target))
-    if how.kind == "l2":
-        return _rooted((p - q).square().sum(-1) * (grid[..., 1] - grid[..., 0]), how)
-    parts = [_interpolated(points, grid, p, q) for points in (predicted, target)]
-    return sum(_rooted(part, how) for part in parts)
+    return _rooted((p - q).square().sum(-1) * (grid[..., 1] - grid[..., 0]), how)
 
 
 def _interpolated(points, grid, p, q):

@@ -181,9 +181,10 @@ def test_an_agent_learns_and_survives_save_and_load(tmp_path: Path) -> None:
     assert loaded.evaluate(1).lengths.tolist() == [60]
 
 
-def test_the_command_runs_the_papers_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("preset", ["paper-atari", "paper-literal-atari"])
+def test_the_command_runs_the_papers_table(preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["learning_starts=12", "buffer_size=400", "batch_size=2", f"replay_on_disk={tmp_path / 'replay'}"]
-    words = ["train", "--env", "ALE/Pong-v5", "--preset", "paper-atari", "--steps", "20", "--evaluate", "0"]
+    words = ["train", "--env", "ALE/Pong-v5", "--preset", preset, "--steps", "20", "--evaluate", "0"]
     assert main([*words, "--no-progress", "--out", str(tmp_path / "run"), "--set", *small]) == 0
     assert "20 steps" in capsys.readouterr().out
 

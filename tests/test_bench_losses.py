@@ -100,7 +100,7 @@ def test_a_form_that_needs_too_much_memory_is_skipped_with_a_note(monkeypatch):
     rows = losses.run(smoke=True, seed=0, progress=lines.append)
     assert len(lines) == len(losses.SMOKE_SIZES)
     skipped = [row for row in rows if row.seconds is None]
-    assert {(row.what, row.size) for row in skipped} == {("literal surrogate", 100)}
+    assert ("literal surrogate", 100) in {(row.what, row.size) for row in skipped}
     assert skipped[0].bytes is skipped[0].ratio is None
     assert skipped[0].note.startswith("skipped: ")
     shared = next(row for row in rows if row.what == "ours shared" and row.size == 100)

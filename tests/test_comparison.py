@@ -173,7 +173,7 @@ def test_every_panel_of_frozenlake_is_labelled_with_the_distance_of_its_own_pair
     panels = load("frozenlake").draw(result).subfigs[1].axes
     states = sorted({state for state, _ in wanted if state != "all"})
     shown = {
-        (state, "←↓→↑"[action]): ax.texts[0].get_text()
+        (state, "←↓→↑"[action]): ax.get_title(loc="right")
         for ax, (state, action) in zip(panels, ((s, a) for s in states for a in range(4)), strict=True)
     }
     del wanted["all", "mean"]

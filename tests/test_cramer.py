@@ -15,14 +15,13 @@ from nfdrl.losses.exact import Exact, cramer_exact
 from nfdrl.losses.l2 import L2
 from nfdrl.losses.surrogate import Surrogate, cramer_surrogate
 from nfdrl.numerics.base_points import base_points
-from nfdrl.numerics.kde import KERNELS, Grid, interpolate, smoothed_masses
+from nfdrl.numerics.kde import KERNELS, Grid, smoothed_masses
 from nfdrl.numerics.spread import pairwise_gap_sum, uniform_gap_sum
 from oracles import (
     compare_slowly,
     cramer_energy,
     cramer_integral,
     double_sum,
-    hat_interpolation,
     kernel_density,
     omega,
 )
@@ -33,6 +32,7 @@ SMOOTHED = {
     "samples": Surrogate(support="samples"),
     "l2": L2(),
 }
+ON_A_GRID = {"shared": Surrogate(), "l2": L2()}
 KINDS = {"exact": Exact()} | SMOOTHED
 BANDWIDTHS = {  # in the returns' own unit, relative to their range, and the larger of the two
     "absolute": {"bandwidth": 0.1, "relative_bandwidth": 0.0},
@@ -40,7 +40,7 @@ BANDWIDTHS = {  # in the returns' own unit, relative to their range, and the lar
     "larger": {"bandwidth": 0.12, "relative_bandwidth": 0.03},
 }
 
-smoothed_kind = pytest.mark.parametrize("how", SMOOTHED.values(), ids=SMOOTHED)
+on_a_grid = pytest.mark.parametrize("how", ON_A_GRID.values(), ids=ON_A_GRID)
 every_kind = pytest.mark.parametrize("how", KINDS.values(), ids=KINDS)
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 every_bandwidth = pytest.mark.parametrize("width", BANDWIDTHS.values(), ids=BANDWIDTHS)
@@ -160,19 +160,6 @@ def finer(size, kernel):
 # Forms on a grid ----------------------------------------------------------------------------------------------------
 
 
-def test_interpolation_is_a_sum_of_hats():
-    low, high = torch.tensor([-3.0, 0.0]), torch.tensor([1.0, 5.0])
-    grid = Grid.covering(low, high, torch.tensor([0.1, 0.3]), 23)
-    points = low.unsqueeze(-1) + (high - low).unsqueeze(-1) * torch.rand(2, 9, generator=torch.Generator())
-    values = torch.randn(2, 23, generator=torch.Generator().manual_seed(3)).requires_grad_()
-    assert_same(
-        lambda p, v: interpolate(v, grid, p),
-        lambda p, v: hat_interpolation(p, grid.points(), v),
-        points.requires_grad_(),
-        values,
-    )
-
-
 @every_kernel
 def test_bin_and_filter_is_a_kernel_estimate(kernel):
     x, width = samples(50), torch.full((8,), 0.2)
@@ -185,7 +172,7 @@ def test_bin_and_filter_is_a_kernel_estimate(kernel):
     assert_close((density * grid.step.unsqueeze(-1) * grid.points()).sum(-1), x.mean(-1), rtol=0, atol=1e-3)
 
 
-@smoothed_kind
+@on_a_grid
 @every_kernel
 @every_bandwidth
 def test_binned_losses_match_the_direct_ones(how, kernel, width):
@@ -200,7 +187,7 @@ def test_binned_losses_match_the_direct_ones(how, kernel, width):
         assert_close(ours.norm(), theirs.norm(), rtol=1e-2, atol=0)
 
 
-@smoothed_kind
+@on_a_grid
 @every_kernel
 @every_bandwidth
 def test_the_error_of_a_grid_is_of_second_order(how, kernel, width):
@@ -215,12 +202,11 @@ def test_the_error_of_a_grid_is_of_second_order(how, kernel, width):
     assert errors[2] < 0.12 * errors[0]
 
 
-@smoothed_kind
+@on_a_grid
 @every_kernel
 @settings(max_examples=40)
 @given(pair=sample_pairs())
 def test_binned_losses_match_the_direct_ones_on_any_samples(how, kernel, pair):
-    # A kernel wide enough that each law is seen from every sample of the other: Appendix F divides by what is there.
     how = replace(how, kernel=kernel, relative_bandwidth=0.5, grid_size=finer(500, kernel))
     spread = float(torch.cat(pair, -1).detach().max() - torch.cat(pair, -1).detach().min())
     unit = 1 / spread if how.kind == "l2" else spread
@@ -270,6 +256,8 @@ def test_distances_are_symmetric_and_positive(how):
 @absolute_or_relative
 def test_distances_ignore_a_common_shift(how, width):
     how = with_width(how, **width)
+    if isinstance(how, Surrogate) and how.support == "interpolated":
+        pytest.skip("Algorithm 1's grid on ±max|y| does not move with the laws: as printed, the loss is not invariant")
     x, y = (part.detach() for part in two_laws())
     # 64 and not 60: a power of two leaves the rounding of grid positions almost as it was.
     assert_close(how(x + 64, y + 64), how(x, y), rtol=1e-8, atol=1e-12)
@@ -318,7 +306,8 @@ def test_a_dirac_target_gives_a_positive_distance_and_finite_gradients(how, widt
     value = how(x, torch.full((8, 30), reward, dtype=dtype))
     (gradient,) = torch.autograd.grad(value.sum(), x)
     assert value.isfinite().all()
-    assert (value > 0).all()
+    # Algorithm 1's grid of 40 points on ±10,000 tells nothing apart that is closer together than 500.
+    assert ((value > 0) | (at_samples(how) & (reward == 1e4))).all()
     assert gradient.isfinite().all()
 
 
@@ -380,6 +369,9 @@ def test_midpoints_estimate_the_distance_of_two_flows_better_than_draws(how):
         ({"bandwidth": float("nan")}, "must be non-negative"),
         ({"grid_size": 3}, "grid_size must be at least 4, got 3"),
         ({"support": "interpolate"}, "unknown support 'interpolate': did you mean 'interpolated'"),
+        ({"masses": "densty"}, "unknown masses 'densty': did you mean 'density'"),
+        ({"masses": "density"}, "set support to 'interpolated' or 'samples'"),
+        ({"kernel_gradients": False}, "set support to 'interpolated' or 'samples'"),
         ({"kernel": "gausian"}, "unknown kernel 'gausian': did you mean 'gaussian'"),
     ],
 )

@@ -9,17 +9,21 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from nfdrl.agent import Agent
 from nfdrl.cli import main
 from nfdrl.envs.toy import TOY_MDPS
 from nfdrl.errors import NfdrlError
+from nfdrl.laws import METHODS
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.laws.quantile import QuantileLaw
-from nfdrl.paper import load
+from nfdrl.paper import literal, load
 from nfdrl.paper.architecture import positions
 from nfdrl.paper.base import Experiment, Result, run_experiment
 from nfdrl.progress import Progress
 from nfdrl.reports import ROW_KEYS, plain_row
+from nfdrl.settings import apply_settings
 from nfdrl.style import draw_law, draw_truth, figure
+from nfdrl.training.presets import find_preset
 
 OWN = ["architecture", "params", "alignment", "c51-projection", "quantile-blur", "theory"]
 FILES = {"figure.png", "figure.svg", "metrics.json"}
@@ -84,6 +88,18 @@ def test_theory_tells_claims_that_hold_from_those_that_do_not(smoke):
     assert not holds["the Bellman operator contracts D (two rewards)"]
     assert holds["the Bellman operator contracts exact Cramér (two rewards)"]
     assert not holds["smoothed D keeps growing with the gap (fixed grid)"]
+    assert holds["the practical loss keeps growing with the gap (at samples)"]
+    assert not holds["the practical loss keeps growing with the gap (at samples, wide laws)"]
+    assert not holds["D, rooted: sampled transitions are fitted by their law"]
+    assert all(row["measured"] is not None and row["threshold"] for row in smoke("theory")[1]["rows"])
+
+
+def test_every_step_from_the_paper_to_ours_is_measured_and_ends_at_the_default(smoke):
+    rows = smoke("literal")[1]["rows"]
+    assert [step.label for step, *_ in literal.methods()] == [row["step"] for row in rows]
+    *_, (_, method, table) = literal.methods()
+    assert method == METHODS["nfdrl-s"]
+    assert table.schedule == "linear"
 
 
 def test_c51_splits_a_return_halfway_between_two_atoms_evenly(smoke):
@@ -144,3 +160,13 @@ def test_drawing_the_density_of_a_law_without_one_is_refused():
 def test_a_state_is_drawn_in_the_column_of_its_distance_from_the_start():
     assert [x for x, _ in positions(TOY_MDPS["mdp3"]()).values()] == [0, 1, 2, 3]
     assert positions(TOY_MDPS["mdp2"]()) == {0: (0, 0), 1: (1, 0.5), 2: (1, -0.5)}
+
+
+def test_the_literal_preset_trains_on_cartpole():
+    preset = find_preset("paper-literal")
+    words = ["learning_starts=12", "buffer_size=400", "batch_size=4", "num_envs=1"]
+    config, method = apply_settings(words, preset.config, preset.adapt(METHODS["nfdrl-s"]))
+    agent = Agent(method, "CartPole-v1", seed=0, config=config, device="cpu")
+    agent.learn(40, progress=False)
+    assert agent.trainer.learner.updates > 0
+    assert agent.trainer.learner.skipped == 0

@@ -48,7 +48,7 @@ class Train:
     """Folder of the run."""
 
     preset: str = "default"
-    """Settings to start from: default, atari, minatar, or paper (its table; paper-atari is the same)."""
+    """Settings to start from: default, atari, minatar, paper (its table), or paper-literal (its loss as well)."""
 
     set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Settings to change, of the run or of the method: `--set learning_rate=1e-3 n_step=3 comparison.rooted=true`."""

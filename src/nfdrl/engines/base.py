@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nfdrl.bellman import Valuation
-from nfdrl.laws.base import Method
+from nfdrl.laws.base import Law, Method
 from nfdrl.networks import Network
 from nfdrl.replay import Batch
 from nfdrl.risk import Mean
@@ -30,6 +30,10 @@ class Work:
     target: Network | None = None
     generator: torch.Generator | None = None
     double_q: bool = False  # van Hasselt et al. 2016: the online network chooses the next action
+
+    def value(self, law: Law) -> Tensor:
+        """What actions are chosen by."""
+        return self.method.value(law, self.risk)
 
 
 class Adam(Protocol):

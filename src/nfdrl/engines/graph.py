@@ -24,13 +24,13 @@ class GraphEngine(Engine):
     def greedy(self, observation: Array) -> Array:
         network = self.work.online
         law = network(torch.from_numpy(observation).to(next(network.parameters()).device))
-        chosen: Array = self.work.risk(law).argmax(-1).numpy(force=True)
+        chosen: Array = self.work.value(law).argmax(-1).numpy(force=True)
         return chosen
 
     def differentiate(self, batch: Batch, next_action: Tensor | None = None, weight: Tensor | None = None) -> float:
         work = self.work
         assert work.target is not None
-        target = bellman_target(batch, work.target, work.risk, work.online if work.double_q else None, next_action)
+        target = bellman_target(batch, work.target, work.value, work.online if work.double_q else None, next_action)
         law = work.online(batch.observation).select(batch.action)
         return descend(work.method.loss(law, target, work.generator), weight)
 

@@ -199,6 +199,10 @@ class Method(ABC):
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
         """One number per batch row; gradients flow into `predicted` only."""
 
+    def value(self, law: Law, risk: Callable[[Law], Tensor]) -> Tensor:
+        """What actions are chosen by: the risk functional of a law, unless the method has a reading of its own."""
+        return risk(law)
+
     def within(self, low: float, high: float) -> Method:  # noqa: ARG002
         """The method adapted to returns in [low, high], where it has settings for that."""
         return self

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import NormalDist
-from typing import final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
 from nfdrl.colours import BLUE, GREEN, VERMILLION
-from nfdrl.errors import NfdrlError, check_finite, check_positive
-from nfdrl.laws.base import Law, LinearHead, Method, select_rows
+from nfdrl.errors import NfdrlError, check_finite, check_positive, unknown_name
+from nfdrl.laws.base import DensityLaw, Law, LinearHead, Method, select_rows
 from nfdrl.laws.fitting import FIT_LEVELS, Fit, Track, Truths, fit_returns, quantiles_of
 from nfdrl.laws.pushforward import ChainLaw, PushforwardLaw
 from nfdrl.losses.exact import Exact
@@ -24,8 +25,10 @@ from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.constants import constant
 from nfdrl.numerics.flows import Flow, MixtureCDF
 from nfdrl.numerics.mixture import mixture_erf
-from nfdrl.numerics.normal import SQRT_HALF, bivariate_normal_cdf, normal_cdf, normal_quantile
+from nfdrl.numerics.normal import SQRT_HALF, bivariate_normal_cdf, log_phi, normal_cdf, normal_quantile
 
+ActionValue = Literal["mean", "density-sum"]
+ACTION_VALUES: tuple[ActionValue, ...] = ("mean", "density-sum")
 MIN_SCALE = 1e-2  # the narrowest component; keeps 1/σ and its gradients finite
 
 # By the comparison's kind: name, label, colour, and the tabular rate: NFDRL-E's is the best of 1e-2, 2e-2, 5e-2 on
@@ -225,6 +228,7 @@ class FlowMethod(Method):
     samples: int = 64  # ours: learns the laws of FrozenLake and MDP3 as closely as 128; the paper trains with 500
     points: str = "midpoint"  # free of the sampling noise that the paper names as a source of variance; paper: "random"
     terminal_std: float = 0.0  # not needed: both sides are smoothed alike; paper: 0.1
+    action_value: ActionValue = "mean"  # ours: in closed form; paper: "density-sum", Σ y·p(y) (Algorithm 1)
     initial_bound: float = 1.0  # the scale of the returns, where it is known
     held: float = 0.0  # share of it that the range G always keeps: above 0, rare returns keep their place
 
@@ -237,6 +241,8 @@ class FlowMethod(Method):
                 "initial_bound must be positive and terminal_std non-negative, "
                 f"got {self.initial_bound} and {self.terminal_std}"
             )
+        if self.action_value not in ACTION_VALUES:
+            raise unknown_name("action_value", self.action_value, ACTION_VALUES)
         if not 0 <= self.held <= 1:
             raise NfdrlError(f"held must lie in [0, 1], got {self.held}")
 
@@ -248,7 +254,17 @@ class FlowMethod(Method):
         """The comparison of both laws' returns at base points; one number per row."""
         assert isinstance(predicted, PushforwardLaw)
         z = base_points(self.samples, self.points, like=predicted.reference, generator=generator)
-        return self.comparison(predicted.at(z), self._target_returns(target, z)) * self.comparison.gain(self.samples)
+        how = self.comparison
+        densities = (predicted.log_density_at(z), self._target_density(target, z)) if how.needs_density else None
+        return how(predicted.at(z), self._target_returns(target, z), densities) * how.gain(self.samples)
+
+    def _target_density(self, target: Law, z: Tensor) -> Tensor:
+        if not isinstance(target, PushforwardLaw):
+            assert isinstance(target, DensityLaw)
+            return target.log_prob(target.quantile(normal_cdf(z)))
+        # N(r, σ) at r + σz, or a point mass: relative to the others, all that a normalised mass needs.
+        final = log_phi(z) if self.terminal_std > 0 else torch.zeros_like(z)
+        return torch.where(target.bound.unsqueeze(-1) == 0, final, target.log_density_at(z))
 
     def _target_returns(self, target: Law, z: Tensor) -> Tensor:
         if not isinstance(target, PushforwardLaw):
@@ -258,6 +274,14 @@ class FlowMethod(Method):
             # A Dirac is what termination leaves; the paper draws it as N(r, σ) (section target).
             y = y + self.terminal_std * (target.bound == 0).to(y.dtype).unsqueeze(-1) * z
         return y
+
+    def value(self, law: Law, risk: Callable[[Law], Tensor]) -> Tensor:
+        """The risk functional's, or Algorithm 1's Σ y·p(y) over the base points, which it does not normalise."""
+        if self.action_value == "mean":
+            return risk(law)
+        assert isinstance(law, PushforwardLaw)
+        z = base_points(self.samples, like=law.reference)
+        return (law.at(z) * law.log_density_at(z).exp()).sum(-1)
 
     @property
     def _known(self) -> tuple[str, str, str, float]:

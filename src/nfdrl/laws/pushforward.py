@@ -46,6 +46,11 @@ class PushforwardLaw(DensityLaw):
         Shapes: (K,) or (..., K) → batch_shape + (K,)
         """
 
+    def log_density_at(self, z: Tensor) -> Tensor:
+        """Log-densities of the returns at base points (eq:target_bootstrap); of a point mass, without its −log 0."""
+        bound = self.bound.unsqueeze(-1)
+        return pushforward_log_prob(self.unit, z) - torch.where(bound > 0, 2 * bound, 1).log()
+
     def flow(self) -> Chain:
         """The whole chain as layers: F, then the rescaling f (and every bootstrap g folded into it)."""
         return Chain((self.unit, Affine(self.center - self.bound, 2 * self.bound)))
@@ -59,8 +64,8 @@ class PushforwardLaw(DensityLaw):
 
     def _log_prob(self, y: Tensor) -> Tensor:
         u, inside, _ = self._unit_position(y)
+        log_density = self.log_density_at(self.unit.inverse(u))
         bound = self.bound.unsqueeze(-1)
-        log_density = pushforward_log_prob(self.unit, self.unit.inverse(u)) - torch.where(bound > 0, 2 * bound, 1).log()
         atom = (bound == 0) & (y == self.center.unsqueeze(-1))
         outside = torch.where(atom, math.inf, -math.inf).to(u.dtype)
         return torch.where(inside, log_density, outside)

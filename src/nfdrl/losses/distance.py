@@ -25,8 +25,13 @@ class Distance(ABC):
     def value_and_slope(self, predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """The squared distance and its gradient in the predicted returns; shapes (B, N), (B, M) → (B,), (B, N)."""
 
-    def __call__(self, predicted: Tensor, target: Tensor) -> Tensor:
-        """The distance of each row; shapes (B, N), (B, M) → (B,)."""
+    @property
+    def needs_density(self) -> bool:
+        """Whether the log-densities of the returns are part of the comparison."""
+        return False
+
+    def __call__(self, predicted: Tensor, target: Tensor, log_densities: tuple[Tensor, Tensor] | None = None) -> Tensor:  # noqa: ARG002
+        """The distance of each row; shapes (B, N), (B, M) → (B,), and of the log-densities, where they are needed."""
         return root(cast(Tensor, _Squared.apply(predicted, target, self)), self.rooted)  # type: ignore[no-untyped-call]
 
     def gain(self, samples: int) -> float:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""Kernel density estimates on a uniform grid in near-linear time: bin, filter, interpolate."""
+"""Kernel density estimates on a uniform grid in near-linear time: bin and filter."""
 
 from __future__ import annotations
 
@@ -108,14 +108,3 @@ def smoothed_masses(samples: Tensor, bandwidth: Tensor, grid: Grid, kernel: Kern
     Shapes: (..., N), (...) → (..., size)
     """
     return smooth(bin_linear(samples, grid), bandwidth / grid.step, kernel)
-
-
-def interpolate(values: Tensor, grid: Grid, points: Tensor) -> Tensor:
-    """Linear interpolation of grid values at `points`; differentiable in both.
-
-    Shapes: (..., size), (..., M) → (..., M)
-    """
-    position = grid.position(points)
-    left = grid.left(position)
-    low, high = values.gather(-1, left), values.gather(-1, left + 1)
-    return low + (position - left) * (high - low)

@@ -25,7 +25,8 @@ EXPERIMENTS: dict[str, str] = {  # by name, what they show
     "c51-projection": "a return between two atoms is spread over both",
     "quantile-blur": "different densities whose quantiles nearly agree",
     "theory": "every claim of the appendix as a number",
-    "pong": "a training curve with a fixed learning rate",
+    "literal": "from the paper as printed to our defaults, one change at a time",
+    "pong": "learning curves on Pong",
     "atari5": "the Atari-5 tables beside our own runs",
 }
 

@@ -321,7 +321,9 @@ def _footnote(claims: list[Row]) -> str:
     return (
         f"{broken} of {checked} printed claims do not follow from the raw scores (contradictions.csv). Bold: best of "
         "its number of frames.\nThe paper's DQN, C51 and IQN are published results at 200M frames; its NFDRL had 10M "
-        "agent steps, 40M frames. Dopamine plays with sticky actions and reports training returns."
+        "agent steps, 40M frames. Dopamine plays with sticky actions and reports training returns.\n"
+        "Rows of your own: nfdrl train --env ALE/BattleZone-v5 --preset atari --out runs/battlezone (and the other "
+        "games), then nfdrl paper atari5 --runs runs."
     )
 
 

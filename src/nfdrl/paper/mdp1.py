@@ -14,7 +14,7 @@ from nfdrl.progress import Progress
 from nfdrl.style import draw_law, draw_truth, figure, legend_below
 from nfdrl.training.policy_laws import PolicyLearning
 
-SETTINGS = PolicyLearning(updates=3_000, batch_size=32, learning_rate=2e-2)
+SETTINGS = PolicyLearning(updates=2_000, batch_size=32, learning_rate=2e-2)
 SMOKE = PolicyLearning(updates=60, batch_size=16, learning_rate=2e-2)
 
 # Bandwidth and terminal spread of the three panels of fig:final, and of fig:MDP.
@@ -34,7 +34,7 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
             # A bandwidth far under the distance of the two laws gives no slope to follow. The relative part keeps
             # it in sight and has fallen under the absolute one by the time the laws meet.
             surrogate = Surrogate(kernel="gaussian", bandwidth=bandwidth, relative_bandwidth=0.05)
-            comparison = Exact() if name == "nfdrl-e" else surrogate
+            comparison = Exact(bandwidth=bandwidth) if name == "nfdrl-e" else surrogate
             learned.append(
                 learn_pair(
                     mdp, pair, FlowMethod(comparison, terminal_std=spread, samples=SAMPLES), settings,

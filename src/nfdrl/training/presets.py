@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from nfdrl.errors import unknown_name
 from nfdrl.laws.base import Method
 from nfdrl.laws.flow import FlowMethod
+from nfdrl.losses.exact import Exact
 from nfdrl.losses.grid import GridDistance
+from nfdrl.losses.surrogate import Surrogate
 from nfdrl.networks import TorsoSizes
 from nfdrl.training.config import TrainConfig
 
@@ -46,6 +48,27 @@ def paper_method(method: Method) -> Method:
     )
 
 
+def literal_method(method: Method) -> Method:
+    """The loss and the choice of actions as the paper prints them, on top of its table."""
+    method = paper_method(method)
+    if not isinstance(method, FlowMethod):
+        return method
+    how = method.comparison
+    if isinstance(how, Surrogate):
+        how = replace(
+            how,
+            rooted=True,  # eq:loss, per transition
+            averaged=True,  # eq:loss: N⁻²
+            support="interpolated",  # Algorithm 1; Appendix F: "samples"
+            masses="density",  # eq:loss_full: each law's own density at its own returns; Algorithm 1: "weighted"
+            kernel_gradients=False,  # Limitations, "KDE for Target Distribution"
+            grid_size=None,  # as many points as samples
+        )
+    elif isinstance(how, Exact):
+        how = replace(how, bandwidth=0.05)  # fig:final and fig:bimodal smooth it as well
+    return replace(method, comparison=how, action_value="density-sum")  # Algorithm 1: Q = Σ y·p(y)
+
+
 PAPER = TrainConfig(
     discount=0.99,  # gamma
     learning_rate=5e-5,  # learning_rate
@@ -65,6 +88,8 @@ PAPER = TrainConfig(
     return_range="method",
     torso=TorsoSizes(mlp=(512, 256), image=(512, 256), small_image=(512, 256)),  # hidden_size_1, hidden_size_2
 )
+
+LITERAL = replace(PAPER, adam_eps=1e-8)  # CleanRL's DQN, whose training loop the paper follows
 
 ATARI = TrainConfig(
     discount=0.99,
@@ -109,6 +134,8 @@ PRESETS: dict[str, Preset] = {
     "default": Preset(TrainConfig(), 200_000, unchanged),
     "paper": Preset(PAPER, 10_000_000, paper_method),  # total_timesteps
     "paper-atari": Preset(PAPER, 10_000_000, paper_method),  # the same table, by the name of what it was made for
+    "paper-literal": Preset(LITERAL, 10_000_000, literal_method),
+    "paper-literal-atari": Preset(LITERAL, 10_000_000, literal_method),
     "atari": Preset(ATARI, 10_000_000, unchanged),
     "minatar": Preset(MINATAR, 5_000_000, unchanged),
 }

@@ -56,7 +56,7 @@ class CompiledEngine(Engine):
             values = self._kernel.values(self._by_action(outputs), self.work.risk)
         if values is None:
             with torch.no_grad():
-                values = self.work.risk(self._online.law(torch.from_numpy(outputs))).numpy()
+                values = self.work.value(self._online.law(torch.from_numpy(outputs))).numpy()
         chosen: Array = values.argmax(-1)
         return chosen
 
@@ -110,7 +110,7 @@ class CompiledEngine(Engine):
         work, online, target = self.work, self._online, self._target
         assert target is not None
         chooser = online.laws if work.double_q else None
-        wanted = bellman_target(batch, target.laws, work.risk, chooser, next_action)
+        wanted = bellman_target(batch, target.laws, work.value, chooser, next_action)
         return descend(work.method.loss(online.law(output).select(batch.action), wanted, work.generator), weight)
 
     def accumulating(self) -> Sequence[nn.Parameter]:

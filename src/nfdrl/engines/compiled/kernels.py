@@ -216,6 +216,7 @@ def _flow(method: FlowMethod, generator: torch.Generator | None) -> Kernel | Non
     how = method.comparison
     on_grid = isinstance(how, GridDistance) and how.bandwidth == 0
     on_samples = isinstance(how, Surrogate) and how.support != "shared"
-    if method.n_flows > 1 or how.rooted or on_samples or not (on_grid or isinstance(how, Exact)):
+    merged = isinstance(how, Exact) and how.bandwidth == 0
+    if method.n_flows > 1 or how.rooted or on_samples or method.action_value != "mean" or not (on_grid or merged):
         return None
     return FlowKernel(method, generator)
