@@ -24,24 +24,24 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-results: $(VENV)/.installed-test  ## everything under results/ that the documentation quotes (about an hour)
+results: $(VENV)/.installed-test  ## the paper's figures with three seeds, and the speed of the losses (about an hour)
 	for seed in $(SEEDS); do $(BIN)/nfdrl paper all --seed $$seed --out results/paper/seed-$$seed || exit 1; done
 	$(BIN)/nfdrl bench losses --out results/bench/losses
 
-parity: ## our losses against Tianshou's released code; it needs another Gymnasium, so an environment of its own
+parity: ## our losses against Tianshou's released code, which needs another Gymnasium and so an environment of its own
 	$(PYTHON) -m venv .venv-parity
 	.venv-parity/bin/python -m pip install --quiet torch==$(shell sed -n 's/^torch==//p' requirements.lock)
 	.venv-parity/bin/python -m pip install --quiet tianshou pytest safetensors tyro rich matplotlib typing-extensions
 	.venv-parity/bin/python -m pip install --quiet --no-deps --editable .
 	.venv-parity/bin/python -m pytest -q -c /dev/null --rootdir . parity
 
-soak: $(VENV)/.installed-test  ## half an hour of training with checkpoints: memory, threads and open files must stay
+soak: $(VENV)/.installed-test  ## half an hour of training with checkpoints: memory, threads and open files must not grow
 	$(BIN)/python soak/steady.py --minutes 30 --out results/soak/steady.json
 
-soak-kills: $(VENV)/.installed-test  ## a run that is killed 36 times against one that is not: the same bits
+soak-kills: $(VENV)/.installed-test  ## a run killed 36 times against one that is not: the same bits
 	$(BIN)/python soak/kills.py --out results/soak/kills.json
 
-fuzz: $(VENV)/.installed-test  ## 100,000 damaged checkpoints, run settings and words of --set
+fuzz: $(VENV)/.installed-test  ## 100,000 damaged checkpoints, run settings and --set words
 	NFDRL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py -s
 
 $(VENV)/.installed: pyproject.toml requirements.lock

@@ -56,7 +56,7 @@ class Side:
         return line.rstrip("\n")
 
     def seconds(self, what: str, steps: int) -> float:
-        """How long so many more steps take."""
+        """How long `steps` more steps take."""
         self.process.stdin.write(f"{what}\t{steps}\n")
         self.process.stdin.flush()
         return float(self._read())
@@ -75,12 +75,12 @@ def checkout(revision: str):
 
 
 def main() -> None:
-    """Race both versions, print the ratios and write them where that is asked for."""
+    """Race both versions and print the ratios; with `--out`, write them too."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", required=True, help="the commit to compare with")
     parser.add_argument("--bench", default="train", choices=("train", "atari", "minatar"))
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=400, help="of each contestant in a round")
+    parser.add_argument("--steps", type=int, default=400, help="per contestant and round")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     with checkout(args.base) as base:

@@ -1,4 +1,4 @@
-"""Fit a flow law to samples of a return: 13 numbers, the exact Cramér loss, and what can be read off the result."""
+"""Fit a flow law to samples of a return: 13 numbers, the exact Cramér loss, and what the result tells."""
 
 import torch
 

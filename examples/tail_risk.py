@@ -1,4 +1,4 @@
-"""The same two actions, judged by their mean and by their worst tenth: exact laws, no learning."""
+"""The same two actions judged by their mean, their worst tenth and more: exact laws, no learning."""
 
 from nfdrl.envs.cliff import risky_cliff
 from nfdrl.evaluation.truth import exact_returns

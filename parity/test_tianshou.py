@@ -1,6 +1,6 @@
 """Our losses against the released code of Tianshou, called for real.
 
-Tianshou asks for another Gymnasium than we do, so `make parity` runs this in an environment of its own.
+Tianshou needs another version of Gymnasium than we do, so `make parity` runs this in its own environment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def draws(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def test_projection_is_that_of_tianshou() -> None:
+def test_projection_matches_tianshou() -> None:
     module = imported("tianshou.algorithm.modelfree.c51")
     data = imported("tianshou.data")
     support = torch.linspace(-10, 10, 51)
@@ -63,7 +63,7 @@ class Recorder:
         (self.gradient,) = torch.autograd.grad(loss, self.variable, retain_graph=retain_graph)
 
 
-def test_the_losses_of_fqf_are_those_of_tianshou() -> None:
+def test_the_losses_of_fqf_match_tianshou() -> None:
     """With increasing quantiles; Tianshou corrects signs where they cross, Proposition 1 of the paper does not."""
     module = imported("tianshou.algorithm.modelfree.fqf")
     data = imported("tianshou.data")

@@ -1,6 +1,6 @@
 """Slow, obvious forms of the losses: every pair, every grid point and every step of a CDF written out.
 
-What `nfdrl.bench.literal` has is taken from there; the rest is needed by the tests alone.
+Those that `nfdrl.bench.literal` has come from there; only the tests need the rest.
 
 Shapes: (B, N), (B, M) → (B,)
 """
@@ -27,7 +27,7 @@ def omega(support):
 
 
 def cramer_integral(predicted, target):
-    """∫(F − G)² dy: between two neighbours of the merged samples both CDFs are constant, and are counted there."""
+    """∫(F − G)² dy: both CDFs are constant between neighbouring merged samples, and are counted there."""
     merged = torch.cat([predicted, target], -1).sort(-1).values
     at = merged.detach()[..., :-1].unsqueeze(-1)
     f = (predicted.detach().unsqueeze(-2) <= at).to(merged.dtype).mean(-1)
@@ -48,7 +48,7 @@ def shared_grid(predicted, target, margin, size):
 
 
 def compare_slowly(predicted, target, how):
-    """What `how(predicted, target)` stands for. On a grid, `how.grid_size` must be given."""
+    """What `how(predicted, target)` stands for; on a grid, `how.grid_size` must be set."""
     if how.kind == "exact":
         return _rooted(cramer_energy(predicted, target), how)
     both = torch.cat([predicted, target], -1).detach()

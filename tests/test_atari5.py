@@ -1,4 +1,4 @@
-"""The Atari tables follow from the paper's raw scores, or are marked; our own columns come from run folders only."""
+"""The Atari tables follow from the paper's raw scores, or are marked; our own columns come only from run folders."""
 
 import csv
 import json
@@ -30,7 +30,7 @@ def runs(tmp_path_factory, torch_stays_as_it_is):
 
 @pytest.fixture(scope="module")
 def atari(runs, tmp_path_factory):
-    """The same runs under the name of Atari games: what is read are files, and emulators take minutes."""
+    """The same runs under the names of Atari games: only files are read, and emulators take minutes."""
     folder = tmp_path_factory.mktemp("atari")
     for seed, (game, mean) in enumerate([("BattleZone", 19_773.75), ("BattleZone", 2_360.0), ("Qbert", 163.9)]):
         out = folder / f"{game}-{seed}"
@@ -46,21 +46,21 @@ def run(name, out, folder=None):
     return run_experiment(load(name), 0, False, out, Progress(enabled=False), folder)
 
 
-def test_a_human_everywhere_scores_the_product_of_101_to_the_weights():
+def test_human_scores_in_all_games_give_101_to_the_sum_of_the_weights_minus_1():
     weights = 0.3819751237831753 + 0.0679099488887574 + 0.310804148620847 + 0.12412619402774641 + 0.08048518286466755
     assert atari5_score((100.0,) * 5) == pytest.approx(101**weights - 1)
     assert atari5_score((-30.0,) * 5) == 0.0
     assert atari5_score((100.0, None, 100.0, 100.0, 100.0)) is None
 
 
-def test_the_scores_of_the_paper_s_raw_table():
+def test_atari5_scores_follow_from_the_raw_table_of_the_paper():
     lines, references = read_references()
     scores = {line.method: atari5_score(references.normalise(line.raw)) for line in lines if line.source == "paper"}
     rounded = {method: round(score) for method, score in scores.items()}
     assert rounded == {"dqn": 90, "c51": 126, "iqn": 216, "nfdrl-e": 148, "nfdrl-s": 159}
 
 
-def test_every_contradiction_is_found_and_no_other():
+def test_exactly_the_known_contradictions_are_found():
     lines, references = read_references()
     rows = contradictions({line.method: line for line in lines if line.source == "paper"}, references)
     broken = {(row["claim"], row["printed"], row["recomputed"]) for row in rows if not row["holds"]}
@@ -85,7 +85,7 @@ def test_normalised_scores_are_0_at_random_and_100_at_human():
     assert References((0.0,), (2.0,)).normalise((None,)) == (None,)
 
 
-def test_the_tables_are_written_and_shown(tmp_path, capsys):
+def test_the_tables_are_written_and_printed(tmp_path, capsys):
     assert main(["paper", "atari5", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("contradictions", "Dopamine", "raw.csv"))
@@ -98,7 +98,7 @@ def test_the_tables_are_written_and_shown(tmp_path, capsys):
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
-def test_own_runs_stand_beside_them_and_what_was_not_run_stays_empty(atari, tmp_path):
+def test_our_runs_fill_their_own_columns_and_games_not_run_stay_empty(atari, tmp_path):
     metrics = run("atari5", tmp_path, atari)
     own = {row["game"]: row for row in metrics["rows"] if row.get("source") == "ours"}
     assert own.keys() == set(GAMES)
@@ -111,12 +111,12 @@ def test_own_runs_stand_beside_them_and_what_was_not_run_stays_empty(atari, tmp_
     assert (line["mean"], line["atari5"]) == (None, None)
 
 
-def test_runs_of_other_games_are_no_column(runs, tmp_path):
+def test_runs_of_other_games_are_refused(runs, tmp_path):
     with pytest.raises(NoRunsError, match="no evaluated run on BattleZone"):
         run("atari5", tmp_path, runs)
 
 
-def test_a_curve_is_drawn_with_its_steps_and_its_evaluation(runs, tmp_path):
+def test_pong_reports_steps_last_return_and_evaluation_of_each_run(runs, tmp_path):
     assert main(["paper", "pong", "--runs", str(runs), "--out", str(tmp_path)]) == 0
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     rows = {row["method"]: row for row in metrics["rows"]}
@@ -129,12 +129,12 @@ def test_a_curve_is_drawn_with_its_steps_and_its_evaluation(runs, tmp_path):
     assert f"--runs {runs}" in metrics["command"]
 
 
-def test_frames_count_the_skipped_ones(atari):
+def test_frames_include_the_skipped_ones(atari):
     assert {(run.step, run.frames) for run in find_runs(atari)} == {(200, 800)}
 
 
 @pytest.mark.parametrize(("env", "skip"), [("ALE/Pong-v5", 4), ("ALE/Pong-v5[sticky=0.25,frame_skip=3]", 3), ("X", 1)])
-def test_frames_follow_the_game_s_settings(runs, tmp_path, env, skip):
+def test_the_frame_skip_is_read_from_the_environment_s_settings(runs, tmp_path, env, skip):
     config = json.loads((runs / "dqn" / "config.json").read_text()) | {"env": env}
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "metrics.csv").write_text((runs / "dqn" / "metrics.csv").read_text())
@@ -142,7 +142,7 @@ def test_frames_follow_the_game_s_settings(runs, tmp_path, env, skip):
     assert (found.frame_skip, found.evaluation) == (skip, None)
 
 
-def test_a_resumed_run_says_where(runs, tmp_path):
+def test_a_run_lists_the_steps_at_which_it_was_resumed(runs, tmp_path):
     lines = (runs / "dqn" / "metrics.csv").read_text().splitlines()
     later = [line.split(",") for line in lines[1:]]
     again = [",".join([str(200 + int(row[0])), row[1], "0", *row[3:]]) for row in later]
@@ -153,13 +153,13 @@ def test_a_resumed_run_says_where(runs, tmp_path):
     assert read_run(tmp_path).resumed == [50, 150]
 
 
-def test_a_fall_is_measured_from_the_peak_before_it():
+def test_the_largest_fall_is_measured_from_the_preceding_peak():
     assert largest_fall([0.0, 5.0, 2.0, 9.0, 8.0]) == 3.0
     assert largest_fall([1.0, 2.0, 3.0]) == 0.0
     assert math.isclose(largest_fall([-21.0]), 0.0)
 
 
-def test_without_runs_pong_says_what_to_run(tmp_path, monkeypatch, capsys):
+def test_pong_without_runs_names_the_command_that_makes_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["paper", "pong"]) == 2
     error = capsys.readouterr().err
@@ -167,7 +167,7 @@ def test_without_runs_pong_says_what_to_run(tmp_path, monkeypatch, capsys):
     assert "nfdrl train --env ALE/Pong-v5" in error
 
 
-def test_all_leaves_pong_out_without_runs(tmp_path, monkeypatch, capsys):
+def test_paper_all_skips_pong_where_there_are_no_runs(tmp_path, monkeypatch, capsys):
     from nfdrl.paper import EXPERIMENTS
 
     monkeypatch.chdir(tmp_path)
@@ -186,7 +186,7 @@ def test_all_leaves_pong_out_without_runs(tmp_path, monkeypatch, capsys):
         ({"config.json": '{"method": {"name": "dqn"}, "env": "X", "seed": 0}', "metrics.csv": "a,b\n1,2\n"}, "metrics"),
     ],
 )
-def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path, files, message):
+def test_a_folder_without_a_valid_run_is_refused(tmp_path, files, message):
     folder = tmp_path / "runs"
     for name, text in (files or {}).items():
         folder.mkdir(exist_ok=True)
@@ -197,6 +197,6 @@ def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path, files, message
         find_runs(folder)
 
 
-def test_an_experiment_that_reads_no_runs_refuses_them(tmp_path):
+def test_an_experiment_that_reads_no_runs_refuses_a_runs_folder(tmp_path):
     with pytest.raises(NfdrlError, match="reads no runs"):
         run("alignment", tmp_path, tmp_path)

@@ -10,11 +10,11 @@ from nfdrl.cli import main
 from nfdrl.replay import row_bytes
 
 
-def test_it_writes_the_interval_and_not_the_whole(tmp_path: Path) -> None:
+def test_a_checkpoint_writes_only_the_rows_of_its_interval(tmp_path: Path) -> None:
     assert main(["bench", "checkpoint", "--smoke", "--out", str(tmp_path)]) == 0
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     summary, row = metrics["summary"], row_bytes(Frames.observation_space)
-    # 30 new rows, and the one at the cursor of the checkpoint before; weights and JSON are beside them
+    # 30 new rows, and the one at the cursor of the checkpoint before; weights and JSON are not counted
     assert 30 * row <= summary["rows_bytes"] <= 33 * row + 1_000
     assert summary["whole_bytes"] > 59 * row
     assert summary["share_of_training"] == summary["checkpoint"] / (summary["step"] * 30)
@@ -22,7 +22,7 @@ def test_it_writes_the_interval_and_not_the_whole(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_stacks_shift_by_one_frame() -> None:
+def test_a_step_shifts_the_stack_by_one_frame() -> None:
     env = Frames()
     before, _ = env.reset(seed=0)
     after = env.step(0)[0]

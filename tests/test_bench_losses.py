@@ -45,14 +45,14 @@ def test_every_form_has_a_row_at_every_size(metrics):
         assert row["note"] == ""
 
 
-def test_a_ratio_is_the_time_of_the_literal_form_over_ones_own(metrics):
+def test_a_ratio_is_the_time_of_the_literal_form_over_that_of_ours(metrics):
     seconds = {(row["what"], row["size"]): row["seconds"] for row in metrics["rows"]}
     reference = {form.what: form.reference for form in losses.FORMS}
     for row in metrics["rows"]:
         assert row["ratio"] == pytest.approx(seconds[reference[row["what"]], row["size"]] / row["seconds"])
 
 
-def test_metrics_say_where_and_how_they_were_measured(metrics):
+def test_metrics_name_machine_command_and_versions(metrics):
     assert set(metrics) == {"bench", "seed", "version", "date", "seconds", "hardware", "command", "rows", "summary"}
     assert (metrics["bench"], metrics["seed"]) == ("losses", 3)
     assert set(metrics["hardware"]) == {"cpu", "cores", "threads", "system", "torch", "python", "numba"}
@@ -61,7 +61,7 @@ def test_metrics_say_where_and_how_they_were_measured(metrics):
     assert metrics["command"].endswith("--seed 3 --smoke")
 
 
-def test_figures_are_written(out):
+def test_the_figure_is_written_as_png_and_svg(out):
     assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (out / "figure.svg").read_text(encoding="utf-8")
 
@@ -70,7 +70,7 @@ def test_a_fitted_exponent_recovers_a_power_law():
     sizes = [50, 200, 500, 3000]
     assert growth_exponent(sizes, [7e-6 * n**1.7 for n in sizes]) == pytest.approx(1.7)
     assert growth_exponent(sizes, [4.0 for _ in sizes]) == pytest.approx(0)
-    # A fixed cost beside a linear one looks like less than linear growth.
+    # A fixed cost on top of a linear one looks like less than linear growth.
     assert 0 < growth_exponent(sizes, [100 + n for n in sizes]) < 1
 
 
@@ -81,7 +81,7 @@ def known_row(form, size, ran=True):
     return Row(form.what, size, losses.BATCH, *numbers, note="" if ran else "skipped")
 
 
-def test_a_summary_fits_what_was_run_and_draws_it():
+def test_a_summary_fits_only_the_sizes_that_were_run():
     rows = [known_row(form, size, ran=form.ours or size <= 500) for size in losses.SIZES for form in losses.FORMS]
     summary = losses.summarise(rows)
     for form in losses.FORMS:
@@ -94,7 +94,7 @@ def test_a_summary_fits_what_was_run_and_draws_it():
     assert time.get_xscale() == time.get_yscale() == memory.get_yscale() == "log"
 
 
-def test_forms_that_need_too_much_memory_are_skipped_and_said_so(monkeypatch):
+def test_a_form_that_needs_too_much_memory_is_skipped_with_a_note(monkeypatch):
     monkeypatch.setattr(losses, "MEMORY_LIMIT", 20_000_000)  # under 100² · 64 floats of a few matrices
     lines = []
     rows = losses.run(smoke=True, seed=0, progress=lines.append)
@@ -105,7 +105,7 @@ def test_forms_that_need_too_much_memory_are_skipped_and_said_so(monkeypatch):
     assert skipped[0].note.startswith("skipped: ")
     shared = next(row for row in rows if row.what == "ours shared" and row.size == 100)
     assert shared.seconds is not None
-    assert shared.ratio is None  # nothing to be compared with
+    assert shared.ratio is None  # nothing to compare with
 
 
 def test_peak_memory_counts_what_lives_at_once():
@@ -123,7 +123,7 @@ def test_peak_memory_counts_what_lives_at_once():
     assert losses.peak_bytes(side_by_side) == pytest.approx(12 * million, rel=0.01)
 
 
-def test_one_thread_inside_and_as_before_outside():
+def test_the_number_of_threads_is_restored():
     before = torch.get_num_threads()
     with threads(1):
         assert torch.get_num_threads() == 1
@@ -131,7 +131,7 @@ def test_one_thread_inside_and_as_before_outside():
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_a_kernel_estimate_is_a_density(kernel):
+def test_a_kernel_estimate_has_mass_one_and_the_mean_of_its_samples(kernel):
     samples, bandwidth = torch.tensor([[0.0, 1.0, 1.5]], dtype=torch.float64), 0.2
     grid = torch.linspace(-6, 8, 14_001, dtype=torch.float64).unsqueeze(0)
     density = kernel_density(grid, samples, bandwidth, kernel)

@@ -1,4 +1,4 @@
-"""One suite of promises, run over every method."""
+"""One suite of properties that every method must have."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BATCH, FEATURES, ACTIONS = 5, 12, 3
 
 
 def example_methods() -> dict[str, Method]:
-    """Small instances of every method, by name; a small κ, since κ = 1 visibly narrows laws of spread 1."""
+    """Small instances of every method, by name; κ is small, since κ = 1 visibly narrows laws of spread 1."""
     return {
         "dqn": DQN(),
         "c51": C51(atoms=21, v_min=-3, v_max=3),
@@ -56,7 +56,7 @@ def finer_methods() -> dict[str, Method]:
 
 
 NAMES = list(example_methods())
-# mean, cvar and quantile of these laws use different levels of a smooth network: equal up to that rule's error
+# mean, cvar and quantile of these laws use different levels of a smooth network: equal up to quadrature error
 QUADRATURE_ERROR = {"iqn": 5e-3}
 # quantiles straight from a network, which nothing keeps in order
 MAY_CROSS = {"iqn"}
@@ -92,7 +92,7 @@ def example_head(method: Method, seed: int = 2) -> Head:
 
 @cache
 def fitted_head(name: str) -> Head:
-    """A head after a short fit to three normal laws: for promises about laws that look like return laws."""
+    """A head after a short fit to three normal laws: for properties of laws that look like return laws."""
     method, head = example_methods()[name], example_head(example_methods()[name])
     levels = (torch.arange(64, dtype=torch.float64) + 0.5) / 64
     normal = torch.special.ndtri(levels)
@@ -232,7 +232,7 @@ def test_the_cdf_rises_from_zero_to_one(name: str) -> None:
     assert_close(values[..., -1], torch.ones_like(values[..., -1]))
 
 
-def test_every_registered_method_is_examined() -> None:
+def test_every_registered_method_is_covered() -> None:
     assert list(METHODS) == NAMES
 
 
@@ -291,7 +291,7 @@ def test_a_fit_finds_the_mean_and_the_spread(name: str) -> None:
 
 
 def test_loss_is_smallest_at_equality(name: str) -> None:
-    """Of several predictions the one equal to the target has the least loss: near ones and far ones lose."""
+    """Of several predictions, the one equal to the target has the smallest loss."""
     method, head = example_methods()[name], fitted_head(name)
     laws = [head(features()).select(a) for a in range(ACTIONS)]
     for a, target in enumerate(laws):
@@ -301,7 +301,7 @@ def test_loss_is_smallest_at_equality(name: str) -> None:
         assert_close(method.loss(laws[0], laws[0]), torch.zeros(BATCH, dtype=torch.float64))
 
 
-def test_loss_is_one_finite_number_a_row(name: str) -> None:
+def test_loss_is_one_finite_number_per_row(name: str) -> None:
     method = example_methods()[name]
     loss = method.loss(chosen(method, 2), target_of(method), generator())
     assert loss.shape == (BATCH,)
@@ -341,7 +341,7 @@ def test_any_law_serves_as_a_target(name: str, other: str) -> None:
     assert bool(loss.isfinite().all())
 
 
-def test_rows_do_not_touch_each_other(name: str) -> None:
+def test_rows_do_not_affect_each_other(name: str) -> None:
     method = example_methods()[name]
     head, target_head = example_head(method), example_head(method, 9)
     inputs, next_inputs, reward = features(), features(9), REWARD.clone()

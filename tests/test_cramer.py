@@ -1,4 +1,4 @@
-"""The losses against their slow, literal forms, in value and in gradient, and what any distance of laws must do."""
+"""The losses against their slow, literal forms, in value and gradient, and what any distance of laws must satisfy."""
 
 from dataclasses import replace
 
@@ -70,7 +70,7 @@ def two_laws(n=37, m=53):
 
 @st.composite
 def sample_pairs(draw, distinct=True):
-    """Two sorted sets of one row, of different sizes, in units from 10⁻³ to 10³.
+    """Two sorted sets of one row each, of different sizes, in units from 10⁻³ to 10³.
 
     Positions are on a lattice, so that distinct ones stay apart: at a tie an absolute value has no derivative.
     """
@@ -116,7 +116,7 @@ def test_the_gaps_of_a_uniform_grid_have_a_closed_form(n):
     )
 
 
-def test_two_spikes_on_a_grid_near_and_far():
+def test_two_spikes_on_a_grid_are_as_far_apart_as_in_the_paper():
     # Appendix F: on −10 … 10, Ω₋₁₀ = Ω₁₀ = 210 and Ω₋₉ = 191; N²D² is 401 for neighbours, 420 for the two ends.
     support = torch.arange(-10.0, 11.0)
     spike = torch.eye(21)
@@ -137,7 +137,7 @@ def test_one_merge_gives_the_exact_distance(slow, pair):
 
 @pytest.mark.parametrize("slow", [cramer_integral, cramer_energy])
 @given(pair=sample_pairs(distinct=False))
-def test_ties_leave_the_exact_distance_alone(slow, pair):
+def test_ties_do_not_change_the_exact_distance(slow, pair):
     x, y = (part.detach() for part in pair)
     x = torch.cat([x, y[:, :1]], -1).sort(-1).values
     assert_close(cramer_exact(x, y), slow(x, y), rtol=1e-6, atol=1e-12)
@@ -188,7 +188,7 @@ def test_bin_and_filter_is_a_kernel_estimate(kernel):
 @smoothed_kind
 @every_kernel
 @every_bandwidth
-def test_binned_losses_are_the_direct_ones(how, kernel, width):
+def test_binned_losses_match_the_direct_ones(how, kernel, width):
     how = replace(how, **width, kernel=kernel, grid_size=finer(1500, kernel))
     inputs = two_laws()
     value, gradients = value_and_gradients(lambda x, y: how(x, y), *inputs)
@@ -219,7 +219,7 @@ def test_the_error_of_a_grid_is_of_second_order(how, kernel, width):
 @every_kernel
 @settings(max_examples=40)
 @given(pair=sample_pairs())
-def test_binned_losses_are_the_direct_ones_on_any_samples(how, kernel, pair):
+def test_binned_losses_match_the_direct_ones_on_any_samples(how, kernel, pair):
     # A kernel wide enough that each law is seen from every sample of the other: Appendix F divides by what is there.
     how = replace(how, kernel=kernel, relative_bandwidth=0.5, grid_size=finer(500, kernel))
     spread = float(torch.cat(pair, -1).detach().max() - torch.cat(pair, -1).detach().min())
@@ -237,7 +237,7 @@ def test_the_root_is_taken_of_each_support(how):
     squared, rooted = how(x, y), replace(how, rooted=True)(x, y)
     if not at_samples(how):
         assert_close(rooted, squared.sqrt())
-    else:  # one root for each of the two supports (eq:practical_loss_app): a² + b² ≤ (a + b)² ≤ 2(a² + b²)
+    else:  # one root per support (eq:practical_loss_app): a² + b² ≤ (a + b)² ≤ 2(a² + b²)
         assert (rooted.square() >= squared).all()
         assert (rooted.square() <= 2 * squared + 1e-12).all()
         fine = replace(how, rooted=True, kernel="gaussian", grid_size=1000)
@@ -245,13 +245,13 @@ def test_the_root_is_taken_of_each_support(how):
 
 
 @every_kind
-def test_no_distance_from_a_law_to_itself(how):
+def test_the_distance_of_a_law_to_itself_is_zero(how):
     x = samples(40)
     assert_close(how(x, x), torch.zeros(8), rtol=0, atol=1e-15)
 
 
 @every_kind
-def test_one_sample_a_law_is_enough(how):
+def test_one_sample_per_law_is_enough(how):
     x, y = torch.tensor([[0.2]], requires_grad=True), torch.tensor([[0.9]])
     value = how(x, y)
     (gradient,) = torch.autograd.grad(value.sum(), x)
@@ -285,7 +285,7 @@ def test_a_relative_bandwidth_makes_distances_scale_with_returns(how, factor):
 
 
 @every_kind
-def test_rows_do_not_see_each_other(how):
+def test_rows_do_not_affect_each_other(how):
     x, y = two_laws()
     value = how(x, y)
     assert value.shape == (8,)
@@ -296,7 +296,7 @@ def test_rows_do_not_see_each_other(how):
 
 
 @every_kind
-def test_gradients_stay_out_of_a_target_without_any(how):
+def test_a_detached_target_gets_no_gradient(how):
     x, y = two_laws()
     target = y.detach()
     how(x, target).sum().backward()
@@ -311,8 +311,8 @@ def test_gradients_stay_out_of_a_target_without_any(how):
 @pytest.mark.parametrize("rooted", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("reward", [0.1, 3.0, 1e4])
-def test_a_dirac_target_is_an_ordinary_one(how, width, rooted, dtype, reward):
-    # What termination leaves: inside the predicted returns, beside them, far from them.
+def test_a_dirac_target_gives_a_positive_distance_and_finite_gradients(how, width, rooted, dtype, reward):
+    # What termination leaves: inside the predicted returns, next to them, far from them.
     how = replace(with_width(how, **width), rooted=rooted)
     x = samples(40).to(dtype).requires_grad_()
     value = how(x, torch.full((8, 30), reward, dtype=dtype))
@@ -327,7 +327,7 @@ def test_a_dirac_target_is_an_ordinary_one(how, width, rooted, dtype, reward):
 @pytest.mark.parametrize("rooted", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("reward", [0.0, -2.0, 1e4])
-def test_two_equal_diracs_are_no_distance_apart(how, width, rooted, dtype, reward):
+def test_the_distance_of_two_equal_diracs_is_zero(how, width, rooted, dtype, reward):
     how = replace(with_width(how, **width), rooted=rooted)
     x = torch.full((3, 40), reward, dtype=dtype, requires_grad=True)
     value = how(x, torch.full((3, 30), reward, dtype=dtype))
@@ -339,8 +339,8 @@ def test_two_equal_diracs_are_no_distance_apart(how, width, rooted, dtype, rewar
 
 @pytest.mark.parametrize("how", [KINDS[name] for name in ("exact", "shared", "l2")], ids=["exact", "shared", "l2"])
 def test_a_dirac_pulls_the_law_towards_it(how):
-    # Descent moves the mean to the target, from either side. The forms at sample points promise no such thing: they
-    # see the law only where samples are, and may do better to move those away (their literal forms alike).
+    # Descent moves the mean towards the target, from either side. The forms at sample points promise no such thing:
+    # they see the law only where samples are, and may gain by moving those away (as do their literal forms).
     x = samples(100, scale=0.5).requires_grad_()
     for reward, sign in ((0.8, -1), (-0.8, 1)):
         at_width = with_width(how, bandwidth=0.3)
@@ -349,7 +349,7 @@ def test_a_dirac_pulls_the_law_towards_it(how):
 
 
 @every_kind
-def test_midpoints_know_the_distance_of_two_flows_better_than_draws(how):
+def test_midpoints_estimate_the_distance_of_two_flows_better_than_draws(how):
     how = with_width(how, grid_size=400)
     weights, locations, scales = torch.tensor([0.3, 0.7]), torch.tensor([-0.5, 1.0]), torch.tensor([0.6, 0.9])
     one = FlowLaw(weights, locations, scales, torch.tensor(2.0))
@@ -390,7 +390,7 @@ def test_settings_that_cannot_work_are_refused(settings, message):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("kind", [Surrogate, L2])
-def test_one_matrix_is_as_good_as_two_filters(kind, kernel, monkeypatch):
+def test_one_matrix_equals_two_filters(kind, kernel, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     x, y = (torch.randn(6, n, dtype=torch.float64, generator=generator).sort(-1).values for n in (12, 9))
     y[0] = x[0, 3]  # a Dirac

@@ -1,4 +1,4 @@
-"""Distances to the truth: against scipy, closed forms and laws that are not mixtures."""
+"""Distances to the truth, checked against scipy and closed forms, for laws that are mixtures and laws that are not."""
 
 import math
 
@@ -63,7 +63,7 @@ def atoms(draw):
 
 @settings(deadline=None, max_examples=50)
 @given(atoms(), atoms())
-def test_distances_of_atoms_are_scipys(law, truth):
+def test_distances_of_atoms_match_scipy(law, truth):
     arrays = [t.numpy() for t in (law.means, truth.means, law.weights, truth.weights)]
     assert wasserstein1(law, truth) == pytest.approx(stats.wasserstein_distance(*arrays), abs=1e-4)
     # scipy's energy distance is (2 ∫ (F − G)²)^½.
@@ -72,7 +72,7 @@ def test_distances_of_atoms_are_scipys(law, truth):
 
 @settings(deadline=None, max_examples=50)
 @given(atoms())
-def test_a_law_is_at_no_distance_from_itself(law):
+def test_the_distance_of_a_law_to_itself_is_zero(law):
     found = distances(law, law)
     assert found["mean_error"] == found["cvar_error"] == 0
     assert found["w1"] < 1e-4

@@ -149,7 +149,7 @@ def law_of_raw(raw, least, initial):
     return shift, np.float32(MIN_SCALE), np.float32(least), np.float32(initial - least), np.float32(-1)
 
 
-def test_returns_and_their_gradients_are_those_of_the_law():
+def test_compiled_returns_and_gradients_match_the_law():
     draws = torch.Generator().manual_seed(3)
     raw = torch.randn(40, 13, generator=draws).requires_grad_()
     law, z = law_of_raw(raw, 2.0, 7.0), base_points(50, "midpoint", like=raw)
@@ -175,7 +175,7 @@ def test_compiled_returns_are_off_by_a_few_roundings_of_the_range(size):
 
 @pytest.mark.parametrize("alpha", [0.01, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("size", [0.1, 1.0, 6.0])
-def test_compiled_cvar_is_that_of_the_law(alpha, size):
+def test_compiled_cvar_matches_the_law(alpha, size):
     raw = size * torch.randn(500, 13, generator=torch.Generator().manual_seed(5))
     level = np.float32(torch.special.ndtri(torch.tensor(alpha).double()).item())
     found = flow.cvars(raw.numpy(), law_of_raw(raw, 0.5, 3.0), np.float32(alpha), level)
@@ -215,7 +215,7 @@ def test_a_risk_other_than_the_mean_keeps_the_kernel(name):
 
 
 @pytest.mark.parametrize("name", WITH_KERNEL)
-def test_the_means_of_a_kernel_are_those_of_the_laws(name):
+def test_the_means_of_a_kernel_match_the_laws(name):
     learner = learner_of(METHODS[name])
     with torch.no_grad():
         raw = learner.online.head.linear(learner.online.torso(batch_of().observation))
@@ -240,7 +240,7 @@ def test_outputs_of_any_size_give_the_losses_of_the_graph(seed, size, name):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("name", WITH_KERNEL)
-def test_what_is_not_finite_spoils_its_row_and_no_other(bad, name):
+def test_a_row_that_is_not_finite_spoils_no_other(bad, name):
     kernel, batch = kernel_of(METHODS[name], None), batch_of()
     outputs = learner_of(METHODS[name]).online.head.linear.out_features // ACTIONS
     raw, following = np.random.default_rng(0).normal(size=(2, ROWS, outputs)).astype(np.float32)
@@ -271,7 +271,7 @@ def test_an_update_that_is_not_finite_moves_nothing(name, engine):
 
 
 @pytest.mark.parametrize("engine", ["compiled", "graph"])
-def test_adam_is_that_of_pytorch(engine):
+def test_adam_matches_pytorch(engine):
     learner, batch = learner_of(FLOW, engine=engine, max_grad_norm=0.01, adam_eps=1e-5), batch_of()
     network = copy.deepcopy(learner.online)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, eps=1e-5)
@@ -305,7 +305,7 @@ def test_an_engine_says_why_it_runs(monkeypatch):
 
 
 def test_the_package_works_without_the_compiled_engine():
-    """In a process of its own, in which neither Numba nor nfdrl.engines.compiled can be imported."""
+    """Run in a process that can import neither Numba nor nfdrl.engines.compiled."""
     program = """
 import sys
 
@@ -330,8 +330,8 @@ assert not any(name.startswith(("numba", "nfdrl.engines.compiled")) for name in 
     assert done.returncode == 0, done.stderr
 
 
-def test_what_was_just_compiled_computes_the_same_bits_as_what_is_read_back(tmp_path):
-    """A run that is resumed reads back what its first process compiled."""
+def test_code_just_compiled_and_read_back_compute_the_same_bits(tmp_path):
+    """A resumed run reads back what its first process compiled."""
     program = """
 import hashlib
 import numpy as np
@@ -410,14 +410,14 @@ def test_a_network_copies_pickles_traces_and_exports(name, trained):
     network(x)
     hook.remove()
     assert seen == [1]
-    learner.update(batch)  # and nothing of that has left a trace in training
+    learner.update(batch)  # none of that may have affected training
     assert learner.skipped == 0
 
 
 @pytest.mark.parametrize("engine", ["compiled", "graph"])
 @pytest.mark.parametrize("name", ["nfdrl-s", "fqf"])
 @pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])
-def test_a_copied_learner_learns_on_by_itself(name, engine, twin_of):
+def test_a_copied_learner_learns_the_same_independently(name, engine, twin_of):
     learner, batch = learner_of(METHODS[name], engine=engine), batch_of()
     learner.update(batch)
     learner.set_learning_rate(3e-4)
@@ -433,7 +433,7 @@ def test_a_copied_learner_learns_on_by_itself(name, engine, twin_of):
     )
 
 
-def test_weights_that_went_elsewhere_are_found_again():
+def test_weights_that_moved_in_memory_are_found_again():
     network = network_for(METHODS["dqn"], SPACES["numbers"], 2, TorsoSizes(mlp=(8,)), seed=0)
     engine, x = engines.engine_for(Work(METHODS["dqn"], network)), torch.randn(50, 5).numpy()
     before = engine.greedy(x)
@@ -448,7 +448,7 @@ def test_weights_that_went_elsewhere_are_found_again():
         engine.greedy(x)
 
 
-def test_the_elementary_functions_are_those_of_the_library():
+def test_elementary_functions_match_pytorch():
     t = np.linspace(-9, 9, 4001).astype(np.float32)
 
     @njit

@@ -118,7 +118,7 @@ def test_samples_follow_the_cdf():
     assert (law.cdf(ordered) - empirical).abs().max() < 0.0191
 
 
-def test_select_picks_one_law_a_row():
+def test_select_picks_one_law_per_row():
     raw = torch.randn(4, 3, 13)
     law, action = FlowLaw.from_raw(raw), torch.tensor([2, 0, 1, 2])
     chosen = law.select(action)

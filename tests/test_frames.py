@@ -1,4 +1,4 @@
-"""Single frames against a replay that keeps every stack: each transition comes back the same, whatever was played."""
+"""Single frames against a replay of whole stacks: every transition comes back the same, whatever was played."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from nfdrl.runs.journal import Journal, restore
 from nfdrl.training.config import TrainConfig
 
 STACK, SIDE = 3, 5
-GOES_ON, TERMINATES, IS_CUT, LOSES_LIFE, ALL_START = range(5)
+CONTINUES, TERMINATES, TRUNCATES, LOSES_LIFE, ALL_RESET = range(5)
 
 
 class Screen:
-    """Stacks of frames as some wrapper makes them; frames are of few kinds, one of them blank."""
+    """Stacks of frames as some wrapper makes them; there are few kinds of frames, one of them blank."""
 
     def __init__(self, seed: int, padding: str, last: bool) -> None:
         self.rng, self.padding, self.last = np.random.default_rng(seed), padding, last
@@ -39,7 +39,7 @@ class Screen:
         self.stack = np.stack([self.frame() if older is None else older for _ in range(STACK - 1)] + [newest])
         return self.shown()
 
-    def go_on(self) -> np.ndarray:
+    def advance(self) -> np.ndarray:
         if self.padding == "chaos":
             return self.begin()
         self.stack = np.concatenate([self.stack[1:], self.frame()[None]])
@@ -64,22 +64,22 @@ def make(
 
 
 def play(replays: list[Replay], screens: list[Screen], events: list[list[int]], skip_mode: bool) -> None:
-    """Feed both replays the same steps; each event is what happens to each environment."""
+    """Feed all replays the same steps; each event says what happens to each environment."""
     waiting = np.zeros(len(screens), bool)
     for replay, first in zip(replays, [np.stack([s.begin() for s in screens])] * len(replays), strict=True):
         replay.start(first)
     for k, row in enumerate(events):
         what = np.array(row)
-        if (what == ALL_START).any():
+        if (what == ALL_RESET).any():
             first = np.stack([screen.begin() for screen in screens])
             waiting[:] = False
             for replay in replays:
                 replay.start(first)
             continue
         live = ~waiting
-        terminated, cut = (what == TERMINATES) & live, (what == IS_CUT) & live
-        ended, lost = terminated | cut, (what == LOSES_LIFE) & live
-        reached = np.stack([s.begin() if w else s.go_on() for s, w in zip(screens, waiting, strict=True)])
+        terminated, truncated = (what == TERMINATES) & live, (what == TRUNCATES) & live
+        ended, lost = terminated | truncated, (what == LOSES_LIFE) & live
+        reached = np.stack([s.begin() if w else s.advance() for s, w in zip(screens, waiting, strict=True)])
         following, fresh = reached.copy(), ended
         if skip_mode:
             fresh, waiting = waiting, ended
@@ -90,7 +90,7 @@ def play(replays: list[Replay], screens: list[Screen], events: list[list[int]], 
         step = Step(
             reward,
             terminated,
-            cut,
+            truncated,
             reached,
             following,
             fresh,
@@ -102,7 +102,7 @@ def play(replays: list[Replay], screens: list[Screen], events: list[list[int]], 
             replay.add(what, step)
 
 
-EVENTS = st.sampled_from([GOES_ON] * 6 + [TERMINATES, IS_CUT, LOSES_LIFE])
+EVENTS = st.sampled_from([CONTINUES] * 6 + [TERMINATES, TRUNCATES, LOSES_LIFE])
 
 
 @given(
@@ -127,7 +127,7 @@ def test_every_transition_is_that_of_a_replay_of_whole_stacks(
     seed: int,
     data: st.DataObject,
 ) -> None:
-    row = st.one_of(*[st.lists(EVENTS, min_size=envs, max_size=envs)] * 9, st.just([ALL_START] * envs))
+    row = st.one_of(*[st.lists(EVENTS, min_size=envs, max_size=envs)] * 9, st.just([ALL_RESET] * envs))
     events = data.draw(st.lists(row, min_size=1, max_size=70))
     frames, oracle = replays = make(length, envs, n_step, last, compressed=compressed)
     play(replays, [Screen(seed + e, padding, last) for e in range(envs)], events, skip_mode)
@@ -136,43 +136,43 @@ def test_every_transition_is_that_of_a_replay_of_whole_stacks(
     for name in ("observation", "action", "reward", "discount", "next_observation"):
         assert getattr(ours, name).equal(getattr(theirs, name)), name
     assert not (frames.live & ~oracle.live).any()
-    # what is forgotten earlier is at most the `depth` oldest rows of each ring
+    # what is forgotten early is at most the `depth` oldest rows of each ring
     assert (oracle.live & ~frames.live).reshape(envs, length).sum(1).max() <= STACK - 1
 
 
-def test_learning_takes_a_lost_life_for_an_end_and_a_reward_as_clipped() -> None:
+def test_a_lost_life_ends_the_return_and_the_learned_reward_is_stored() -> None:
     frames, _ = replays = make(10, 1, 1, False)
-    play(replays, [Screen(0, "zeros", False)], [[GOES_ON], [LOSES_LIFE], [GOES_ON]], skip_mode=False)
+    play(replays, [Screen(0, "zeros", False)], [[CONTINUES], [LOSES_LIFE], [CONTINUES]], skip_mode=False)
     batch = frames.transitions_at(np.array([0, 1, 2]))
     assert batch.discount.tolist() == pytest.approx([0.9, 0.0, 0.9])
     assert batch.reward.tolist() == [0.0, 5.0, 10.0]
-    assert batch.next_observation[1].equal(batch.observation[2])  # the game went on from where it was
+    assert batch.next_observation[1].equal(batch.observation[2])  # the game continued from where it was
 
 
 @pytest.mark.parametrize("padding", ["zeros", "copies"])
-def test_usual_starts_of_episodes_cost_no_further_frames(padding: str) -> None:
+def test_common_episode_starts_need_no_extra_frames(padding: str) -> None:
     frames, _ = replays = make(30, 2, 1, False)
-    play(replays, [Screen(e, padding, False) for e in range(2)], [[GOES_ON, TERMINATES]] * 100, skip_mode=False)
+    play(replays, [Screen(e, padding, False) for e in range(2)], [[CONTINUES, TERMINATES]] * 100, skip_mode=False)
     assert len(frames.storage.aside) == 0  # type: ignore[attr-defined]
 
 
-def test_frames_kept_aside_are_given_back() -> None:
+def test_space_for_frames_kept_aside_is_reused() -> None:
     frames, _ = replays = make(12, 1, 1, False)
-    play(replays, [Screen(0, "chaos", False)], [[GOES_ON]] * 500, skip_mode=False)
+    play(replays, [Screen(0, "chaos", False)], [[CONTINUES]] * 500, skip_mode=False)
     assert len(frames.storage.aside) <= 64  # type: ignore[attr-defined]
 
 
-def test_the_form_on_disk_is_the_same_and_leaves_no_file(tmp_path: Path) -> None:
+def test_frames_on_disk_are_the_same_and_leave_no_file(tmp_path: Path) -> None:
     disk, memory = make(12, 1, 2, False, tmp_path / "replay")[0], make(12, 1, 2, False)[0]
-    play([disk, memory], [Screen(3, "zeros", False)], [[GOES_ON]] * 9 + [[TERMINATES], [GOES_ON]], skip_mode=False)
+    play([disk, memory], [Screen(3, "zeros", False)], [[CONTINUES]] * 9 + [[TERMINATES], [CONTINUES]], skip_mode=False)
     rows = np.flatnonzero(disk.live)
     assert disk.transitions_at(rows).observation.equal(memory.transitions_at(rows).observation)
     assert list((tmp_path / "replay").iterdir()) == []
 
 
-def test_rows_come_back_from_a_checkpoint() -> None:
+def test_rows_survive_a_checkpoint() -> None:
     frames, oracle = replays = make(12, 2, 1, False)
-    play(replays, [Screen(e, "zeros", False) for e in range(2)], [[GOES_ON, TERMINATES]] * 20, skip_mode=False)
+    play(replays, [Screen(e, "zeros", False) for e in range(2)], [[CONTINUES, TERMINATES]] * 20, skip_mode=False)
     rows = np.flatnonzero(frames.live)
     restored = make(12, 2, 1, False)[0].storage
     every = np.arange(24)
@@ -182,12 +182,14 @@ def test_rows_come_back_from_a_checkpoint() -> None:
 
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("chaotic_steps", [5, 60])
-def test_frames_kept_aside_are_in_checkpoints_too(tmp_path: Path, last: bool, chaotic_steps: int) -> None:
+def test_frames_kept_aside_survive_a_checkpoint(tmp_path: Path, last: bool, chaotic_steps: int) -> None:
     frames, oracle = replays = make(30, 2, 1, last)
-    play(replays, [Screen(e, "zeros", last) for e in range(2)], [[GOES_ON, TERMINATES]] * 10, skip_mode=False)
+    play(replays, [Screen(e, "zeros", last) for e in range(2)], [[CONTINUES, TERMINATES]] * 10, skip_mode=False)
     journal = Journal(tmp_path)
     journal.append(frames)
-    play(replays, [Screen(e, "chaos", last) for e in range(2)], [[GOES_ON, GOES_ON]] * chaotic_steps, skip_mode=False)
+    play(
+        replays, [Screen(e, "chaos", last) for e in range(2)], [[CONTINUES, CONTINUES]] * chaotic_steps, skip_mode=False
+    )
     assert frames.storage._owned  # type: ignore[attr-defined]
     snapshot = journal.append(frames)
     assert len(snapshot.segments) == (2 if chaotic_steps == 5 else 1)  # in one of each kind, or all of the second
@@ -205,10 +207,10 @@ def test_an_atari_transition_takes_at_most_7300_bytes() -> None:
     assert (replay.storage.nbytes + sum(column.nbytes for column in columns)) / 5_000 <= 7_300  # type: ignore[attr-defined]
 
 
-def test_what_cannot_fit_is_refused_before_it_is_tried(tmp_path: Path) -> None:
+def test_a_replay_that_cannot_fit_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
     huge = (10**9, 84, 84)
     env = gymnasium.wrappers.FrameStackObservation(gymnasium.make("CartPole-v1"), 4)
-    with pytest.raises(NfdrlError, match="buffer_size can be at most"):
+    with pytest.raises(NfdrlError, match="buffer_size may be at most"):
         Agent("dqn", env, config=TrainConfig(buffer_size=10**12), device="cpu").learn(1, progress=False)
     with pytest.raises(NfdrlError, match="GB on disk"):
         allocate(huge, np.dtype(np.uint8), tmp_path)

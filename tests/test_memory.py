@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 
 def machine(root: Path, free: int, groups: str, files: dict[str, int | str]) -> Path:
-    """The files in which Linux tells what memory there is."""
+    """The files in which Linux reports its memory."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/meminfo").write_text(f"MemTotal: 99999999 kB\nMemAvailable: {free // 1024} kB\n")
     (root / "proc/self/cgroup").write_text(groups)
@@ -26,13 +26,13 @@ def machine(root: Path, free: int, groups: str, files: dict[str, int | str]) -> 
     return root
 
 
-def test_without_limits_it_is_what_the_machine_has(tmp_path: Path) -> None:
+def test_without_limits_all_free_memory_is_available(tmp_path: Path) -> None:
     files: dict[str, int | str] = {"a/memory.max": "max", "a/memory.current": GIB}
     assert available_memory(machine(tmp_path, 8 * GIB, "0::/a\n", files)) == 8 * GIB
     assert available_memory(tmp_path / "nothing") is None
 
 
-def test_the_tightest_group_above_us_counts_less_what_it_uses(tmp_path: Path) -> None:
+def test_the_tightest_control_group_limits_what_is_available(tmp_path: Path) -> None:
     files: dict[str, int | str] = {
         "a/b/memory.max": 6 * GIB,
         "a/b/memory.current": GIB,
@@ -44,7 +44,7 @@ def test_the_tightest_group_above_us_counts_less_what_it_uses(tmp_path: Path) ->
     assert available_memory(machine(tmp_path, 8 * GIB, "0::/a/b\n", files)) == 2 * GIB
 
 
-def test_the_older_control_groups_are_understood(tmp_path: Path) -> None:
+def test_version_one_control_groups_are_understood(tmp_path: Path) -> None:
     files: dict[str, int | str] = {
         "memory/x/memory.limit_in_bytes": 3 * GIB,
         "memory/x/memory.usage_in_bytes": GIB,
@@ -55,7 +55,7 @@ def test_the_older_control_groups_are_understood(tmp_path: Path) -> None:
     assert available_memory(machine(tmp_path, 8 * GIB, groups, files)) == 2 * GIB
 
 
-def test_this_machine_says_something() -> None:
+def test_this_machine_reports_its_memory() -> None:
     found = available_memory()
     assert found is not None
     assert found > 1 << 24
@@ -63,12 +63,12 @@ def test_this_machine_says_something() -> None:
 
 def test_the_largest_replay_that_fits_is_named_and_fits() -> None:
     check_memory(1_000, 10_000, RESERVE + 10_000_000)
-    with pytest.raises(NfdrlError, match=r"needs 0.01 GB.*buffer_size can be at most 1,000"):
+    with pytest.raises(NfdrlError, match=r"needs 0.01 GB.*buffer_size may be at most 1,000"):
         check_memory(1_001, 10_000, RESERVE + 10_009_999)
 
 
 @pytest.mark.parametrize("space", [gymnasium.spaces.Box(0, 255, (5, 7), np.uint8), gymnasium.spaces.Discrete(3)])
-def test_a_row_takes_what_is_said(space: gymnasium.Space) -> None:
+def test_row_bytes_counts_every_array(space: gymnasium.Space) -> None:
     replay = Replay(100, space, rng=np.random.default_rng(0))
     arrays = (
         replay.action,
@@ -89,11 +89,11 @@ def test_a_run_that_cannot_fit_is_refused_before_anything_is_written(
     assert main(["train", "--out", str(out), "--set", "buffer_size=900000000000"]) == 2
     error = capsys.readouterr().err
     assert "needs 3.15e+04 GB" in error
-    assert "buffer_size can be at most" in error
+    assert "buffer_size may be at most" in error
     assert not out.exists()
 
 
-def test_disk_is_looked_at_where_the_run_will_be(tmp_path: Path) -> None:
+def test_disk_is_checked_where_the_run_will_be(tmp_path: Path) -> None:
     check_disk(tmp_path / "not" / "yet", 1_000, 100)
-    with pytest.raises(NfdrlError, match="are free in"):
+    with pytest.raises(NfdrlError, match="is free in"):
         check_disk(tmp_path / "not" / "yet", 1 << 50, 100)

@@ -163,7 +163,7 @@ def test_a_law_with_an_atom_has_no_density(law):
         law.pdf(0.0)
 
 
-def test_an_atom_without_mass_does_not_take_the_density_away():
+def test_an_atom_without_mass_leaves_the_density_defined():
     law = MixtureLaw(floats(1.0, 0.0), floats(0.0, 5.0), floats(1.0, 0.0))
     assert not law.has_atoms
     assert law.pdf(0.0).item() == pytest.approx(1 / math.sqrt(2 * math.pi))
@@ -187,7 +187,7 @@ def test_a_batch_is_its_laws_one_by_one(kind, std):
             assert_close(getattr(one, kind)(0.3), found[i, j, 3])
 
 
-def test_select_takes_one_action_or_one_a_row():
+def test_select_takes_one_action_or_one_per_row():
     law = MixtureLaw.dirac(floats(1.0, 2.0, 3.0).expand(2, 3))
     assert law.select(1).mean().tolist() == [2.0, 2.0]
     assert law.select(torch.tensor([2, 0])).mean().tolist() == [3.0, 1.0]

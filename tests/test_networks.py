@@ -46,7 +46,7 @@ def test_each_space_gets_its_torso(name: str) -> None:
         (MultiBinary(6), "MLP"),
     ],
 )
-def test_other_shapes_get_a_torso_too(space: gymnasium.Space, kind: str) -> None:
+def test_other_shapes_get_a_suitable_torso(space: gymnasium.Space, kind: str) -> None:
     torso = torso_for(space)
     assert type(torso).__name__ == kind
     assert torso(samples(space)).shape == (3, torso.features)
@@ -94,12 +94,12 @@ def test_the_seed_decides_the_weights_and_leaves_the_global_generator_alone() ->
     assert not torch.equal(weights[0], weights[2])
 
 
-def test_dictionaries_are_told_to_flatten() -> None:
+def test_a_dictionary_space_is_refused_with_advice_to_flatten_it() -> None:
     with pytest.raises(NfdrlError, match="FlattenObservation"):
         torso_for(Dict({"x": Discrete(2)}))
 
 
-def test_layers_need_units() -> None:
+def test_layers_without_units_are_refused() -> None:
     with pytest.raises(NfdrlError, match="at least 1"):
         TorsoSizes(mlp=(0,))
 
@@ -125,7 +125,7 @@ def test_layers_in_numpy_give_the_gradients_of_autograd():
 
 
 @pytest.mark.parametrize("name", ["MLP", "NatureCNN", "SmallCNN"])
-def test_dormant_units_are_those_that_no_observation_wakes(name):
+def test_dormant_units_are_those_that_no_observation_activates(name):
     network = network_for(METHODS["dqn"], SPACES[name], 3, TorsoSizes(mlp=(8, 8), image=(8,), small_image=(8,)), 0)
     x = samples(SPACES[name], 8)
     layers = {key: layer for key, layer in network.torso.named_modules() if hasattr(layer, "weight")}
@@ -148,7 +148,7 @@ def test_a_table_has_no_units():
 
 
 def test_two_images_still_differ_after_four_layers():
-    """With PyTorch's own first weights they differ by a thirtieth of that, and learning Pong kills the network."""
+    """With PyTorch's own initial weights they differ by a thirtieth of that, and learning Pong kills the network."""
     torch.manual_seed(0)
     torso = torso_for(Box(0, 255, (4, 84, 84), np.uint8))
     image = torch.full((1, 4, 84, 84), 100, dtype=torch.uint8)

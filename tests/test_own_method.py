@@ -1,4 +1,4 @@
-"""A method is one file: whatever trains, saves, compares, evaluates and draws the others does so with it."""
+"""A method is one file: everything that trains, saves, compares, evaluates and draws the others works with it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ WORD = "own_method:METHOD"
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the module on the path of imports."""
+    """A folder on the import path that holds the module."""
     (tmp_path / "own_method.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "own_method", raising=False)
@@ -112,7 +112,9 @@ def train(out: Path, method: str, *words: str) -> int:
     return main([*command, "--steps", "150", *QUICK, *words])
 
 
-def test_one_line_registers_it(own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_registered_method_works_in_every_command(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setitem(METHODS, "gauss", find_method(WORD))
     out = own / "run"
     assert train(out, "gauss[width=3]", "--checkpoint-every", "100") == 0
@@ -127,7 +129,7 @@ def test_one_line_registers_it(own: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert "did you mean 'gauss'" in capsys.readouterr().err
 
 
-def test_a_module_path_names_it_wherever_a_method_is_named(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_module_path_works_wherever_a_method_is_named(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = own / "run"
     assert train(out, f"{WORD}[width=3]", "return_range=method") == 0
     config = json.loads((out / "config.json").read_text())
@@ -150,13 +152,13 @@ def test_nothing_is_imported_when_a_run_is_loaded(own: Path, capsys: pytest.Capt
         assert "--method" in error
     assert "own_method" not in sys.modules
     assert main(["evaluate", str(out), "--method", "dqn"]) == 2
-    assert "own_method:Gauss, the one given is of nfdrl.laws.dirac:DQN" in capsys.readouterr().err
+    assert "own_method:Gauss, the one given has nfdrl.laws.dirac:DQN" in capsys.readouterr().err
 
 
-def test_an_agent_learns_saves_and_draws_it(own: Path) -> None:
+def test_an_agent_learns_saves_and_draws_a_method_of_ones_own(own: Path) -> None:
     method = find_method(WORD)
     agent = Agent(method, "CartPole-v1", risk="cvar:0.25").learn(1_100, progress=False)
-    assert agent.method != method  # its width is that of the returns that were seen
+    assert agent.method != method  # its width comes from the returns seen
     agent.save(own / "agent")
     with pytest.raises(NfdrlError, match=r"own_method:Gauss"):
         Agent.load(own / "agent")

@@ -8,7 +8,7 @@ from nfdrl.losses.pinball import quantile_huber
 from nfdrl.numerics.atoms import midpoints
 
 
-def test_quantile_huber_is_that_of_sb3_contrib():
+def test_quantile_huber_matches_sb3_contrib():
     draws = torch.Generator().manual_seed(0)
     current, target = 2 * torch.randn(6, 5, generator=draws), 2 * torch.randn(6, 9, generator=draws)
     theirs = quantile_huber_loss(current, target, sum_over_quantiles=True)

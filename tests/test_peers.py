@@ -36,7 +36,7 @@ def generator(seed: int = 0) -> torch.Generator:
 # Atoms -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_atomic_law_by_hand() -> None:
+def test_atomic_statistics_match_hand_worked_numbers() -> None:
     # Masses ½, ¼, ¼ on 2, 0, 1 (unsorted); in order: 0 (¼), 1 (¼), 2 (½), cumulative ¼, ½, 1.
     masses, atoms = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([2.0, 0.0, 1.0])
     assert atomic_mean(masses, atoms).item() == 1.25
@@ -178,7 +178,7 @@ def test_quantile_huber_has_the_gradient_of_its_value(kappa: float) -> None:
 
 
 def test_qr_dqn_rests_at_the_midpoint_quantiles() -> None:
-    # with κ = 0, every single value moved away from the target's own quantiles costs
+    # with κ = 0, moving any one value away from the target's own quantiles raises the loss
     method = QRDQN(quantiles=5, huber_threshold=0.0)
     values = torch.tensor([[-1.0, 0.0, 0.5, 2.0, 4.0]])
     target = QuantileLaw(values)
@@ -200,7 +200,7 @@ def test_crossing_values_are_sorted_by_the_law_and_not_by_the_loss() -> None:
 # IQN -----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_implicit_network_is_its_equation() -> None:
+def test_the_implicit_network_computes_its_equation() -> None:
     head = IQN(cosines=4, hidden=3).head(2, 2).double()
     x, tau, action = torch.tensor([0.3, -0.7]), 0.35, 1
     net = head.network
@@ -225,7 +225,7 @@ def test_an_implicit_law_made_without_gradients_stays_without() -> None:
     assert not moved.mean().requires_grad
 
 
-def test_select_happens_once() -> None:
+def test_a_law_is_selected_at_most_once() -> None:
     law = IQN(hidden=4).head(3, 2).double()(torch.ones(2, 3)).select(0)
     assert isinstance(law, ImplicitLaw)
     with pytest.raises(NfdrlError, match="select"):
@@ -236,7 +236,7 @@ def test_select_happens_once() -> None:
 
 
 def increasing_network(head: Head) -> None:
-    """Make the quantile network of a head increase in τ: φ from −cos(πτ) alone, and positive weights behind it."""
+    """Make the quantile network of a head increase in τ: φ from −cos(πτ) alone, and positive weights after it."""
     network = head.network
     assert isinstance(network, nn.Module)
     with torch.no_grad():
@@ -258,7 +258,7 @@ def fraction_law(seed: int = 0) -> FractionLaw:
 
 
 def wasserstein_to_staircase(fractions: Tensor, quantile: Callable[[Tensor], Tensor]) -> Tensor:
-    """W₁ = Σᵢ ∫ over [τᵢ, τᵢ₊₁] of |F⁻¹(t) − F⁻¹(τ̂ᵢ)| dt, by 4,000 midpoints a step."""
+    """W₁ = Σᵢ ∫ over [τᵢ, τᵢ₊₁] of |F⁻¹(t) − F⁻¹(τ̂ᵢ)| dt, by 4,000 midpoints per step."""
     steps = (torch.arange(4000) + 0.5) / 4000
     total = torch.zeros(())
     for low, high in pairwise(fractions):
@@ -283,7 +283,7 @@ def test_the_fraction_gradient_is_the_derivative_of_the_wasserstein_distance() -
             assert_close(fraction_gradient(law)[0, i - 1], (upper - lower) / (2 * step), rtol=1e-3, atol=1e-5)
 
 
-def test_the_two_gradients_of_fqf_never_meet() -> None:
+def test_the_two_parts_of_the_fqf_loss_reach_different_parameters() -> None:
     method = FQF(fractions=5, cosines=4, hidden=6)
     torch.manual_seed(0)
     head = method.head(3, 2).double()
@@ -381,7 +381,7 @@ def test_imputation_of_a_skewed_law_with_a_rare_disaster() -> None:
     assert_close(naive_expectiles(masses, atoms, levels), expectiles, rtol=0, atol=1e-6)
 
 
-def test_imputation_of_what_no_law_has_is_still_a_law_with_the_right_mean() -> None:
+def test_imputing_values_that_no_law_has_still_gives_a_law_with_the_right_mean() -> None:
     values = torch.randn(50, 11, generator=generator())
     masses, atoms = impute_atoms(values, torch.linspace(0.01, 0.99, 11))
     assert bool((masses >= 0).all())

@@ -1,4 +1,4 @@
-"""The ring against a list of episodes that is searched step by step."""
+"""The ring against a list of episodes searched step by step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Naive:
 
 
 def naive_return(steps: list[Naive], n: int) -> tuple[float, float, float]:
-    """Reward, discount and last observation of up to n steps, by the definition; the first action may be any."""
+    """Reward, discount and last observation of up to n steps, by definition; the first action may be exploratory."""
     reward, discount = 0.0, 1.0
     for k, following in enumerate(steps[:n]):
         if k and following.explored:
@@ -48,7 +48,7 @@ def naive_return(steps: list[Naive], n: int) -> tuple[float, float, float]:
 
 
 def play(replay: Replay, envs: int, endings: list[list[int]], skip_mode: bool) -> list[list[Naive]]:
-    """Feed steps whose ends are given (0 goes on, 1 terminates, 2 truncates); the record of each environment."""
+    """Feed steps with the given endings (0 continues, 1 terminates, 2 truncates); returns each environment's record."""
     ids = iter(range(1, 10**6))
     observation = np.array([[next(ids)] for _ in range(envs)], np.float32)
     replay.start(observation)
@@ -111,12 +111,12 @@ def test_every_stored_transition_is_the_one_that_was_played(
         assert float(batch.next_observation[k, 0]) == reached
         stored[e].append(t)
     for e, record in enumerate(records):
-        # the newest are kept, without a gap; final observations take at most every other row
+        # the newest are kept, without gaps; final observations take at most every other row
         assert sorted(stored[e]) == list(range(len(record) - len(stored[e]), len(record)))
         assert len(stored[e]) >= min(len(record), (length - 2) // 2)
 
 
-def test_samples_are_spread_evenly_over_what_is_stored() -> None:
+def test_every_stored_transition_is_equally_likely() -> None:
     replay = make(40, 2, 1)
     play(replay, 2, [[0, 0], [1, 0], [0, 2], [0, 0], [0, 1]], skip_mode=False)
     seen = replay.sample(40_000).observation[:, 0]
@@ -126,10 +126,10 @@ def test_samples_are_spread_evenly_over_what_is_stored() -> None:
     assert bool(((counts - 4000).abs() < 300).all())
 
 
-def test_hand_worked_returns() -> None:
+def test_n_step_returns_match_hand_worked_ones() -> None:
     """Rewards 1, 2, 3, termination at the third step, γ = 0.9, n = 2.
 
-    From the first: 1 + 0.9·2 = 2.8, bootstrapped with 0.81. From the second: 2 + 0.9·3 = 4.7, nothing behind it.
+    From the first: 1 + 0.9·2 = 2.8, bootstrapped with 0.81. From the second: 2 + 0.9·3 = 4.7, nothing after it.
     """
     replay = make(10, 1, 2)
     replay.start(np.array([[0.0]], np.float32))
@@ -150,7 +150,7 @@ def test_the_same_generator_gives_the_same_batches() -> None:
     assert_close(first.observation, second.observation)
 
 
-def test_an_empty_replay_is_not_sampled() -> None:
+def test_sampling_an_empty_replay_is_refused() -> None:
     with pytest.raises(NfdrlError, match="empty"):
         make(10, 1, 1).sample(1)
 

@@ -1,4 +1,4 @@
-"""Risk functionals against closed forms, and what they promise over every law."""
+"""Risk functionals against closed forms, and the properties they have for every law."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def skewed_laws() -> dict[str, Law]:
 
 
 def law_of(name: str) -> Law:
-    """An example law of batch shape (B, A) of any method."""
+    """An example law of any method, of batch shape (B, A)."""
     if name in example_methods():
         return example_law(name)
     raw = torch.randn(5, 3, 13, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -154,7 +154,7 @@ def test_shortfall_counts_what_lies_strictly_below() -> None:
     near(Shortfall(2.0)(uniform(-1.0, 3.0)), -0.75, 1e-9)
 
 
-def test_mean_cvar_and_var_are_the_laws_own() -> None:
+def test_mean_cvar_and_var_match_closed_forms() -> None:
     law = uniform(-1.0, 3.0)
     near(Mean()(law), 1.0, 1e-12)
     near(CVaR(0.5)(law), 0.0, 1e-9)
@@ -200,13 +200,13 @@ def test_a_risk_averse_value_is_at_most_the_mean(which: str) -> None:
 
 
 @pytest.mark.parametrize("text", EQUIVARIANT)
-def test_every_value_of_a_dirac_is_its_place(text: str) -> None:
+def test_every_value_of_a_dirac_is_its_location(text: str) -> None:
     places = torch.tensor([[-3.0, 0.0], [0.25, 700.0]], dtype=torch.float64)
     for law in (DiracLaw(places), MixtureLaw.dirac(places), uniform(-1, 1).bootstrap(places, 0.0)):
         assert_close(parse_risk(text)(law), places)
 
 
-def test_a_dirac_misses_a_threshold_or_does_not() -> None:
+def test_the_shortfall_of_a_dirac_is_all_or_nothing() -> None:
     law = DiracLaw(torch.tensor([0.4, 0.5, 0.6]))
     assert Shortfall(0.5)(law).tolist() == [-1.0, 0.0, 0.0]
 
@@ -246,7 +246,7 @@ def test_float32_agrees_with_float64(text: str) -> None:
 
 
 @pytest.mark.parametrize("risk", [Wang(-3.0), Wang(3.0), CPW(0.28), CPW(0.71)], ids=str)
-def test_a_distortion_is_a_law_on_levels(risk: DistortedMean) -> None:
+def test_a_distortion_increases_from_zero_to_one(risk: DistortedMean) -> None:
     levels = torch.linspace(0, 1, 10_001, dtype=torch.float64)
     values = risk.distort(levels)
     assert values[0] == 0
@@ -258,13 +258,13 @@ def test_a_distortion_is_a_law_on_levels(risk: DistortedMean) -> None:
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
-def test_a_name_comes_back(text: str) -> None:
+def test_a_name_round_trips(text: str) -> None:
     risk = parse_risk(text)
     assert parse_risk(str(risk)) == risk
     assert str(risk) == ("cpw:0.71" if text == "cpw" else text)
 
 
-def test_every_digit_comes_back() -> None:
+def test_every_digit_round_trips() -> None:
     assert parse_risk(str(CVaR(1 / 3))) == CVaR(1 / 3)
 
 
@@ -286,8 +286,8 @@ def test_case_and_underscores_do_not_matter() -> None:
         ("cvar", "risk 'cvar' needs its alpha: write it as 'cvar:number'"),
         ("cvar:", "alpha of risk 'cvar' must be a number, got ''"),
         ("cvar:low", "alpha of risk 'cvar' must be a number, got 'low'"),
-        ("cvar:0", "alpha must lie above 0 and be at most 1, got 0.0"),
-        ("cvar:1.5", "alpha must lie above 0 and be at most 1, got 1.5"),
+        ("cvar:0", "alpha must lie in (0, 1], got 0.0"),
+        ("cvar:1.5", "alpha must lie in (0, 1], got 1.5"),
         ("cvar:0.1:0.2", "alpha of risk 'cvar' must be a number, got '0.1:0.2'"),
         ("var:1", "tau must lie strictly between 0 and 1, got 1.0"),
         ("cpw:0.2", "eta must lie between 0.28 and 1, got 0.2"),

@@ -24,9 +24,9 @@ def bellman_target(
 ) -> Law:
     """The law of r + γZ(x′, a′) for one sampled transition per row (eq:bootstrap_Bellman).
 
-    The next action is the given one, or the greedy one in `value`: by the target network's own laws, or by those of
-    `chooser` (Double-Q, van Hasselt et al. 2016). `batch.discount` is γ (γⁿ over n steps), and 0 where the episode
-    terminated: the law is then a Dirac at r.
+    The next action is `next_action`, or greedy in `value`: by the target network's own laws, or by those of `chooser`
+    (Double-Q, van Hasselt et al. 2016). `batch.discount` is γ (γⁿ over n steps), and 0 where the episode terminated:
+    the law is then a Dirac at r.
     """
     law = target(batch.next_observation)
     if next_action is None:

@@ -1,4 +1,4 @@
-"""Replay of single frames: stacked images of which each frame is kept once, in memory, on disk or compressed."""
+"""Replay of single frames: each frame of stacked images is kept once, in memory, on disk or compressed."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdrl.networks import channels_come_first
-from nfdrl.replay import allocate, storage_dtype
+from nfdrl.replay import Storage, allocate, storage_dtype
 
 Array = NDArray[Any]
 
 
-class FrameStorage:
+class FrameStorage(Storage):
     """Observations that are stacks of frames, for the rings of a `Replay`.
 
-    A row keeps the newest frame of its observation and the places of the older ones: rows before it, as long as each
-    observation is the one before it moved on by a frame. That is checked at each write. Where it does not hold, as at
-    the start of an episode, an older frame that is blank or a copy of the newest takes no place of its own, and any
-    other is kept aside until its row is written again. So every stack comes back as it was, whatever made it.
+    A row keeps the newest frame of its observation and the places of the older ones: earlier rows, as long as each
+    observation is the previous one advanced by a frame. Each write checks that. Where it does not hold, as at the start
+    of an episode, an older frame that is blank or a copy of the newest takes no place of its own, and any other is kept
+    aside until its row is written again. So every stack comes back as it was, whatever made it.
 
-    An observation needs the `depth` rows before its own, which the replay therefore forgets that much later.
+    An observation needs the `depth` rows before its own, which the replay therefore keeps that much longer.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class FrameStorage:
         self.first = channels_come_first(space.shape)
         stack, *frame = space.shape if self.first else (space.shape[-1], *space.shape[:-1])
         self.depth, self.length = stack - 1, capacity // num_envs
-        self.blank = self.length * num_envs  # the row behind the last one stays empty
+        self.blank = self.length * num_envs  # the row after the last one stays empty
         shape, dtype = (self.blank + 1, *frame), storage_dtype(space)
         self.frames: Any = PackedFrames(shape, dtype) if compressed else allocate(shape, dtype, folder)
         self.places = np.full((self.blank, stack), self.blank, np.int32)
@@ -53,11 +53,11 @@ class FrameStorage:
 
     @property
     def nbytes(self) -> int:
-        """The memory that is taken."""
+        """The memory taken, in bytes."""
         return int(self.frames.nbytes) + self.places.nbytes + self.aside.nbytes
 
     def write(self, rows: Array, observations: Array) -> None:
-        """Keep observations at rows (E,), each behind the row that was written before it in its ring."""
+        """Keep observations at rows (E,), each the successor of the row last written in its ring."""
         stacks = observations if self.first else np.moveaxis(observations, -1, 1)
         previous = np.where(rows % self.length == 0, rows + self.length - 1, rows - 1)
         for row in self._owned.keys() & set(rows.tolist()) if self._owned else ():
@@ -71,7 +71,7 @@ class FrameStorage:
             self.places[rows[k], :-1] = [self._place(int(rows[k]), stacks[k], j) for j in range(self.depth)]
 
     def _place(self, row: int, stack: Array, j: int) -> int:
-        """Where the j-th frame of a stack that begins anew is found."""
+        """The place of the j-th frame of a stack that does not continue the previous one."""
         if not stack[j].any():
             return self.blank
         if np.array_equal(stack[j], stack[-1]):
@@ -86,7 +86,6 @@ class FrameStorage:
         return self.blank + 1 + slot
 
     def gather(self, rows: Array) -> Tensor:
-        """The observations at rows (B,)."""
         stacks = self._stacks(self.places[rows])
         return torch.from_numpy(stacks if self.first else np.moveaxis(stacks, 1, -1))
 
@@ -97,7 +96,6 @@ class FrameStorage:
         return [np.dtype(places), np.dtype([("stack", dtype, (self.depth + 1, *frame))])]
 
     def read(self, rows: Array) -> Array:
-        """What a checkpoint keeps of rows (N,), of one of the kinds."""
         saved = np.zeros(len(rows), self.kinds()[bool(self._owned)])
         if self._owned:
             saved["stack"] = self._stacks(self.places[rows])
@@ -106,7 +104,7 @@ class FrameStorage:
         return saved
 
     def restore(self, rows: Array, saved: Array) -> None:
-        """Put back what `read` gave for these rows, which follow each other."""
+        """Put back what `read` gave for these rows, which must be consecutive."""
         if "places" in (saved.dtype.names or ()):
             self.frames[rows], self.places[rows] = saved["frame"], saved["places"]
             return
@@ -123,7 +121,7 @@ class FrameStorage:
 
 
 class PackedFrames:
-    """Frames that are compressed one by one; as much of an array as `FrameStorage` needs.
+    """Frames compressed one by one; as much of an array as `FrameStorage` needs.
 
     A frame of a game takes 200 to 1,400 bytes instead of 7,056, and 10 to 20 µs to unpack.
     """
@@ -134,7 +132,7 @@ class PackedFrames:
 
     @property
     def nbytes(self) -> int:
-        """The memory that is taken: packed frames, and the list of them."""
+        """The memory taken, in bytes: packed frames and the list of them."""
         return sys.getsizeof(self._packed) + sum(map(sys.getsizeof, self._packed))
 
     def __setitem__(self, rows: Array, frames: Array) -> None:
@@ -145,7 +143,7 @@ class PackedFrames:
         return self.take(rows)
 
     def take(self, places: Array, axis: int = 0, mode: str = "clip") -> Array:  # noqa: ARG002
-        """Frames at places of any shape; places behind the last one mean the last one."""
+        """Frames at places of any shape; places past the last one mean the last one."""
         packed = self._packed
         chosen = places.clip(max=len(packed) - 1).ravel().tolist()
         frames = bytearray().join([zlib.decompress(packed[place]) for place in chosen])

@@ -30,13 +30,12 @@ class Optimisation:
     learning_rate: float = 1e-3  # ours
     adam_eps: float = 1e-8  # Kingma and Ba 2015, Algorithm 1
     max_grad_norm: float | None = None  # no clipping
-    target_every: int = 1  # updates between two moves of the target network
-    target_tau: float = 1.0  # share of the online weights in such a move: 1 is a copy
+    target_every: int = 1  # updates between moves of the target network
+    target_tau: float = 1.0  # share of the online weights in each move: 1 is a copy
     double_q: bool = False  # van Hasselt et al. 2016: the online network chooses the next action
-    engine: EngineName = "auto"  # compiled where it can run, else graph
+    engine: EngineName = "auto"  # compiled where it can run, otherwise graph
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work."""
         for name in ("learning_rate", "adam_eps"):
             if not getattr(self, name) > 0:
                 raise NfdrlError(f"{name} must be positive, got {getattr(self, name)}")
@@ -49,7 +48,7 @@ class Optimisation:
 
 
 class Learner:
-    """An online network, its target copy, the engine that computes gradients and the optimisers that follow them."""
+    """An online network, its target copy, the engine that computes gradients and the optimisers that apply them."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Learner:
         self._bind()
 
     def _bind(self) -> None:
-        """Lay weights and gradients out flat, and build the engine and the optimisers on them."""
+        """Flatten weights and gradients, and build the engine and the optimisers on them."""
         network, settings = self.online, self.settings
         groups = self.method.parameter_groups(network.head)
         apart = {id(p): k for k, group in enumerate(groups) for p in group["params"]}
@@ -85,7 +84,7 @@ class Learner:
         self._special = [_special_optimiser(group) for group in groups]
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy is made from: weights and gradients of one learner share memory, and those of a copy its own."""
+        """What a copy is made from: its weights and gradients must share memory of its own."""
         kept = ("method", "online", "settings", "risk", "generator", "target", "updates", "skipped", "skipped_in_a_row")
         return {name: getattr(self, name) for name in kept} | {"rate": self.learning_rate, "tensors": self.tensors()}
 
@@ -97,12 +96,12 @@ class Learner:
         self.set_learning_rate(rate)
 
     def update(self, batch: Batch, next_action: Tensor | None = None, weight: Tensor | None = None) -> float:
-        """One step on one batch; the mean loss, before the step.
+        """One step on one batch; returns the mean loss before the step.
 
-        Without `next_action` the next action is greedy in the risk functional; `weight` is a factor on the loss of each
-        row. Where the loss or its gradient is not finite, no weight moves, and the update is counted as skipped.
+        Without `next_action` the next action is greedy in the risk functional; `weight` is a factor per row on the
+        loss. If the loss or its gradient is not finite, no weight moves, and the update is counted as skipped.
         """
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found here, and skipped
+        with np.errstate(over="ignore", invalid="ignore"):  # _step finds and skips what is not finite
             loss = self.engine.differentiate(batch, next_action, weight)
             self._step(loss)
         self.updates += 1
@@ -125,7 +124,7 @@ class Learner:
             gradient.zero_()
 
     def _scale(self, norm: float) -> float:
-        """The factor that clips the gradient of the main optimiser; `norm` is that of the whole gradient."""
+        """The factor that clips the main optimiser's gradient; `norm` is that of the whole gradient."""
         limit = self.settings.max_grad_norm
         if limit is None:
             return 1.0
@@ -144,7 +143,7 @@ class Learner:
 
     @torch.no_grad()
     def sync(self) -> None:
-        """Move the target network to the online one, the whole way or a share τ of it."""
+        """Move the target network towards the online one: all the way, or a share τ of it."""
         tau = self.settings.target_tau
         if tau == 1:
             self._target_weights.copy_(self._online_weights)
@@ -152,7 +151,7 @@ class Learner:
             self._target_weights.lerp_(self._online_weights, tau)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything a run needs to go on: both networks and the state of the optimisers."""
+        """Everything a run needs to resume: both networks and the state of the optimisers."""
         tensors = {f"online.{name}": value for name, value in self.online.state_dict().items()}
         tensors |= {f"target.{name}": value for name, value in self.target.state_dict().items()}
         tensors["updates"] = torch.tensor(self.updates)
@@ -163,7 +162,7 @@ class Learner:
         return tensors
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from what `tensors` gave."""
+        """Resume from what `tensors` returned."""
         for name, network in (("online", self.online), ("target", self.target)):
             network.load_state_dict(_under(tensors, f"{name}."))
         self.updates = int(tensors["updates"])
@@ -178,7 +177,7 @@ class Learner:
 
 
 def vector_norm(values: Tensor) -> float:
-    """The Euclidean norm; a dot product, whose calls take a third of the time of PyTorch's."""
+    """The Euclidean norm; NumPy's dot product takes a third of the time of PyTorch's norm."""
     if values.device.type != "cpu":
         return float(torch.linalg.vector_norm(values))
     array = values.numpy()
@@ -191,9 +190,10 @@ def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def flatten(network: nn.Module, names: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Move the named parameters and their gradients into two flat tensors, of which they become parts.
+    """Move the named parameters and their gradients into two flat tensors, of which they become views.
 
-    One operation then clips, steps or copies all of them. Strides are kept: convolutions like theirs channels-last.
+    One operation then clips, steps or copies all of them. Strides are kept, such as the channels-last ones of
+    convolutions.
     """
     parameters = [network.get_parameter(name) for name in names]
     flat = torch.cat([p.reshape(-1) for p in parameters])
@@ -211,8 +211,8 @@ def flatten(network: nn.Module, names: Sequence[str]) -> tuple[Tensor, Tensor]:
 
 
 def _special_optimiser(group: dict[str, Any]) -> tuple[torch.optim.Optimizer, float | None]:
-    """The optimiser a method asks for, and the norm its gradient is clipped to."""
+    """The optimiser that a method asks for, and the norm to which its gradient is clipped."""
     settings = {key: value for key, value in group.items() if key not in ("params", "optimizer", "max_grad_norm")}
     if group["optimizer"] != "rmsprop":
-        raise NfdrlError(f"a parameter group asks for optimiser {group['optimizer']!r}; known: rmsprop")
+        raise NfdrlError(f"unknown optimiser {group['optimizer']!r} in a parameter group: known: rmsprop")
     return torch.optim.RMSprop(group["params"], foreach=True, **settings), group.get("max_grad_norm")

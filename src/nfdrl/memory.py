@@ -1,4 +1,4 @@
-"""How much memory and disk there is, limits of containers included, and the refusal to start with too little."""
+"""How much memory and disk is free, within the limits of containers, and checks that it is enough."""
 
 from __future__ import annotations
 
@@ -13,47 +13,41 @@ UNLIMITED = 1 << 60  # cgroup v1 writes "no limit" as a number near 2⁶³
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that this process may still take: the least of the machine's and of every control group's above it."""
-    found = [value for value in (_of_machine(root), *_of_groups(root)) if value is not None]
-    return min(found) if found else None
+    """Bytes that this process may still take: the least of what the machine and every control group above it allow."""
+    kibibytes = _entry(root / "proc/meminfo", "MemAvailable")
+    found = [*([] if kibibytes is None else [1024 * kibibytes]), *_of_groups(root)]
+    return min(found, default=None)
 
 
-def _of_machine(root: Path) -> int | None:
-    for line in _lines(root / "proc/meminfo"):
-        name, _, rest = line.partition(":")
-        if name == "MemAvailable":
-            return int(rest.split()[0]) * 1024
-    return None
-
-
-def _of_groups(root: Path) -> Iterator[int | None]:
+def _of_groups(root: Path) -> Iterator[int]:
     """What is left under each limit: cgroup v2 (memory.max) and v1 (memory.limit_in_bytes), from our group up."""
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, group = line.strip().split(":", 2)
         if controllers == "":
-            yield from _left(root / "sys/fs/cgroup", group, "memory.max", "memory.current", "memory.stat")
+            yield from _left(root / "sys/fs/cgroup", group, "memory.max", "memory.current")
         elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")
-            yield from _left(root / "sys/fs/cgroup/memory", group, *names)
+            yield from _left(root / "sys/fs/cgroup/memory", group, "memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
-def _left(top: Path, group: str, limit: str, usage: str, stat: str) -> Iterator[int | None]:
+def _left(top: Path, group: str, limit: str, usage: str) -> Iterator[int]:
     inner = top / group.lstrip("/")
     for folder in (inner, *inner.parents):
         allowed, used = _number(folder / limit), _number(folder / usage)
         if allowed is not None and used is not None and allowed < UNLIMITED:
-            yield max(0, allowed - used + _reclaimable(folder / stat))
+            # Cached files count as used, but are dropped when memory is needed.
+            cached = _entry(folder / "memory.stat", "inactive_file", "total_inactive_file") or 0
+            yield max(0, allowed - used + cached)
         if folder == top:
             return
 
 
-def _reclaimable(stat: Path) -> int:
-    """Cached files count as used, but make room when memory is asked for."""
-    for line in _lines(stat):
-        name, _, value = line.partition(" ")
-        if name in ("inactive_file", "total_inactive_file"):
-            return int(value)
-    return 0
+def _entry(path: Path, *names: str) -> int | None:
+    """The number after the first of the names that stands in a file of such lines."""
+    for line in _lines(path):
+        name, _, rest = line.replace(":", " ", 1).partition(" ")
+        if name in names:
+            return int(rest.split()[0])
+    return None
 
 
 def _number(path: Path) -> int | None:
@@ -74,19 +68,19 @@ def check_memory(rows: int, row_bytes: int, available: int | None = None) -> Non
     if free is None or rows * row_bytes + RESERVE <= free:
         return
     raise NfdrlError(
-        f"a replay of {rows:,} transitions needs {gigabytes(rows * row_bytes)}, and {gigabytes(free)} of memory are "
-        f"free: buffer_size can be at most {max(0, free - RESERVE) // row_bytes:,}; or set replay_on_disk to a folder"
+        f"a replay of {rows:,} transitions needs {gigabytes(rows * row_bytes)}, and {gigabytes(free)} of memory is "
+        f"free: buffer_size may be at most {max(0, free - RESERVE) // row_bytes:,}; or set replay_on_disk to a folder"
     )
 
 
 def check_disk(folder: Path, rows: int, row_bytes: int) -> None:
-    """Refuse a run whose checkpoints would not fit: the replay's rows, and those between checkpoints that are kept."""
+    """Refuse a run whose checkpoints would not fit: the replay's rows, and those added between kept checkpoints."""
     inside = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(inside).free
     if rows * row_bytes > free:
         raise NfdrlError(
             f"checkpoints with a replay of up to {rows:,} rows need {gigabytes(rows * row_bytes)}, and "
-            f"{gigabytes(free)} are free in {str(inside)!r}: make buffer_size, checkpoint_every or keep smaller"
+            f"{gigabytes(free)} is free in {str(inside)!r}: make buffer_size, checkpoint_every or keep smaller"
         )
 
 

@@ -1,4 +1,4 @@
-"""Torsos, the choice of one for an observation space, and the network that puts a head on one."""
+"""Torsos, the choice of one for an observation space, and the network of a torso and a head."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class TorsoSizes:
     small_image: tuple[int, ...] = (128,)  # Young and Tian 2019 (MinAtar), Section 3
 
     def __post_init__(self) -> None:
-        """Refuse layers without units."""
         for name in ("mlp", "image", "small_image"):
             widths = getattr(self, name)
             if any(width < 1 for width in widths):
@@ -52,11 +51,11 @@ class Layers(nn.ModuleList):
 
 
 class Torso(nn.Module, ABC):
-    """Observations to features: a stem that makes rows of them, then fully connected layers, maybe none."""
+    """Observations to features: a stem that turns them into rows, then any number of fully connected layers."""
 
     def __init__(self, inputs: int, widths: Sequence[int], **parts: nn.Module) -> None:
         super().__init__()
-        for name, part in parts.items():  # those of the stem
+        for name, part in parts.items():  # of the stem
             self.add_module(name, part)
         self.layers = Layers(inputs, widths)
         self.features = self.layers.features
@@ -72,7 +71,7 @@ class Torso(nn.Module, ABC):
 
 
 class OneHot(Torso):
-    """A finite state as a one-hot row: a linear head on it is a table."""
+    """A finite state as a one-hot row; a linear head on it is a table."""
 
     def __init__(self, n: int, start: int = 0) -> None:
         super().__init__(n, ())
@@ -92,7 +91,6 @@ class MultiOneHot(Torso):
         self.parts = [OneHot(n, start) for n, start in zip(sizes, starts, strict=True)]
 
     def stem(self, observation: Tensor) -> Tensor:
-        """Integers (B, ...) to rows."""
         columns = observation.flatten(1).unbind(-1)
         return torch.cat([part(column) for part, column in zip(self.parts, columns, strict=True)], -1)
 
@@ -101,7 +99,6 @@ class MLP(Torso):
     """Fully connected layers with ReLU on the flattened observation."""
 
     def stem(self, observation: Tensor) -> Tensor:
-        """Numbers (B, ...) to rows."""
         if observation.ndim != 2:
             observation = observation.reshape(len(observation), -1)
         if not observation.is_floating_point():
@@ -132,29 +129,29 @@ class ImageTorso(Torso):
         return self.convolve(self.channels_last(observation)).flatten(1)
 
     def convolve(self, image: Tensor) -> Tensor:
-        """Floats (B, H, W, C) to (B, C′, H′, W′), which lies channels-last, as PyTorch's convolutions want it."""
+        """Floats (B, H, W, C) to (B, C′, H′, W′), stored channels-last, as PyTorch's convolutions prefer."""
         features: Tensor = cast(Any, self.convolutions)(image.permute(0, 3, 1, 2))
         return features
 
     def channels_last(self, observation: Tensor) -> Tensor:
         """Images of either order as floats (B, H, W, C), bytes divided by 255."""
         dtype = torch.float32 if self.scale else torch.get_default_dtype()
-        if self.channels_first:  # types are converted and the axes turned in one pass, channel by channel
+        if self.channels_first:  # convert the type and move the axis in one pass, channel by channel
             batch, channels, *sides = observation.shape
             image = torch.empty(batch, *sides, channels, dtype=dtype, device=observation.device)
             for k in range(channels):
                 image[..., k].copy_(observation[:, k])
         else:
             image = observation.to(dtype)
-        # A product after the conversion is ten times as fast as a division of integers.
+        # A product after the conversion is ten times as fast as dividing integers.
         return image.mul_(1 / 255) if self.scale else image
 
 
 class NatureCNN(ImageTorso):
     """The torso of Mnih et al. 2015 for 84 × 84 × 4, and for other images of at least 36 × 36.
 
-    Its first weights are those of He et al. 2015. PyTorch's own shrink what differs between two images to a thirtieth
-    on the way through four layers: what all images share then moves the weights until no unit answers any more.
+    Its initial weights are those of He et al. 2015. PyTorch's own shrink the difference between two images to a
+    thirtieth on the way through four layers: what all images share then moves the weights until no unit responds.
     """
 
     def __init__(self, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool = True) -> None:
@@ -200,14 +197,13 @@ class Network(nn.Module):
         return self.head(self.torso(observation))
 
     def __call__(self, observation: Tensor) -> Law:
-        """The laws of all actions; batch shape (B, A)."""
         law = super().__call__(observation)
         assert isinstance(law, Law)
         return law
 
     @torch.no_grad()
     def dormant(self, observation: Tensor) -> dict[str, float]:
-        """The share of units that are zero for all these observations, in each layer of a torso of ours.
+        """The share of units that are zero for all these observations, per layer of a torso of ours.
 
         Sokar et al. 2023, Definition 3.1, for τ = 0; a channel of a convolution is a unit.
         """
@@ -233,14 +229,14 @@ class Network(nn.Module):
 
 
 def table(method: Method, states: int, actions: int) -> Network:
-    """One independent law for each state-action pair of a finite MDP."""
+    """One independent law per state-action pair of a finite MDP."""
     return Network(OneHot(states), method.head(states, actions))
 
 
 def network_for(method: Method, space: gymnasium.Space[object], actions: int, sizes: TorsoSizes, seed: int) -> Network:
-    """A torso that suits the observation space under the method's head; the same seed gives the same weights."""
+    """A torso for the observation space with the method's head on it; the same seed gives the same weights."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # modules draw their first weights from the global generator
+        torch.manual_seed(seed)  # modules draw their initial weights from the global generator
         torso = torso_for(space, sizes)
         return Network(torso, method.head(cast(int, torso.features), actions))
 
@@ -269,12 +265,12 @@ def torso_for(space: gymnasium.Space[object], sizes: TorsoSizes | None = None) -
 
 
 def is_image(space: gymnasium.spaces.Box) -> bool:
-    """Whether a box holds images: three axes, of which the two longest are at least 3 long."""
+    """Whether a box holds images: three axes, the two longest of them at least 3."""
     return len(space.shape) == 3 and sorted(space.shape)[1] >= 3
 
 
 def channels_come_first(shape: Sequence[int]) -> bool:
-    """Whether (C, H, W): of the first and the last axis the shorter one has the channels; last where equal.
+    """Whether (C, H, W): the shorter of the first and the last axis holds the channels; the last if they are equal.
 
     >>> channels_come_first((4, 84, 84)), channels_come_first((10, 10, 6))
     (True, False)

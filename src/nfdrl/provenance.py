@@ -1,4 +1,4 @@
-"""What a number was made on: every metrics.json carries it."""
+"""The machine a number was computed on, as every metrics.json records it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 def hardware() -> dict[str, Any]:
-    """The machine and the libraries that decide a number and its cost."""
+    """The machine and the libraries that a number and its cost depend on."""
     return {
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),

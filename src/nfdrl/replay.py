@@ -1,4 +1,4 @@
-"""Replay: one ring for each environment, sampled as n-step transitions."""
+"""Replay: one ring per environment, sampled as n-step transitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMN_BYTES = 8 + 4 + 4 + 1 + 1 + 1  # action, reward, discount and three flags
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Sampled transitions, one a row; `discount` is 0 where the episode terminated."""
+    """Sampled transitions, one per row; `discount` is 0 where the episode terminated."""
 
     observation: Tensor
     action: Tensor
@@ -34,7 +34,7 @@ class Batch:
     next_observation: Tensor
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on another device; from page-locked memory to a GPU, which then copies while we go on."""
+        """The same batch on another device; copied to a GPU from page-locked memory, without waiting for it."""
         columns = [self.observation, self.action, self.reward, self.discount, self.next_observation]
         if device.type == "cuda":
             columns = [column.pin_memory() for column in columns]
@@ -61,16 +61,16 @@ class Storage(Protocol):
         """The observations at rows (B,)."""
 
     def kinds(self) -> list[np.dtype[Any]]:
-        """What an entry of `read` can be, without objects."""
+        """The dtypes that an entry of `read` can have, none of them with objects."""
 
     def read(self, rows: Array) -> Array:
-        """What a checkpoint keeps of rows (N,): an array of N entries, all of one of the kinds."""
+        """What a checkpoint keeps of rows (N,): an array of N entries, of one of the kinds."""
 
     def restore(self, rows: Array, saved: Array) -> None:
         """Put back what `read` gave for these rows."""
 
 
-class ArrayStorage:
+class ArrayStorage(Storage):
     """Observations as they are, in one preallocated array."""
 
     depth = 0
@@ -80,23 +80,18 @@ class ArrayStorage:
         self.array = allocate((rows, *space.shape), storage_dtype(space), folder)
 
     def write(self, rows: Array, observations: Array) -> None:
-        """Keep observations at rows (E,)."""
         self.array[rows] = observations
 
     def gather(self, rows: Array) -> Tensor:
-        """The observations at rows (B,)."""
         return torch.from_numpy(self.array.take(rows, axis=0))
 
     def kinds(self) -> list[np.dtype[Any]]:
-        """The observation itself."""
         return [np.dtype((self.array.dtype, self.array.shape[1:]))]
 
     def read(self, rows: Array) -> Array:
-        """The observations at rows (N,), for a checkpoint."""
         return self.array[rows]
 
     def restore(self, rows: Array, saved: Array) -> None:
-        """Put back what `read` gave for these rows."""
         self.array[rows] = saved
 
 
@@ -110,7 +105,7 @@ def storage_dtype(space: gymnasium.Space[Any]) -> np.dtype[Any]:
 
 
 def row_bytes(space: gymnasium.Space[Any], frames: bool = False) -> int:
-    """What one row of a replay takes: the observation, or one frame and the places of its stack, and the columns.
+    """The bytes of one row of a replay: the observation, or one frame and the places of its stack, plus the columns.
 
     >>> images = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
     >>> row_bytes(images), row_bytes(images, frames=True)
@@ -125,7 +120,7 @@ def row_bytes(space: gymnasium.Space[Any], frames: bool = False) -> int:
 
 
 def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], folder: Path | None = None) -> Array:
-    """Zeros in memory, or in a file of `folder` that vanishes with the process."""
+    """Zeros in memory, or in a file in `folder` that vanishes with the process."""
     if folder is None:
         return np.zeros(shape, dtype)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -134,7 +129,7 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], folder: Path | None =
         free = shutil.disk_usage(folder).free
         if size > free:
             raise NfdrlError(
-                f"the replay needs {size / 1e9:.1f} GB on disk and {str(folder)!r} has {free / 1e9:.1f} GB free: "
+                f"the replay needs {size / 1e9:.1f} GB on disk, and {str(folder)!r} has {free / 1e9:.1f} GB free: "
                 "make buffer_size smaller"
             )
         with TemporaryFile(dir=folder) as file:
@@ -148,10 +143,10 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], folder: Path | None =
 class Replay:
     """The last transitions of E environments.
 
-    Each environment has a ring of rows in the order of time. A row holds an observation and, once an action was taken
-    there, the action, the reward and how the step ended; the row behind it holds the observation that was reached. So
-    each observation is stored once; an episode's final one has a row of its own, which is not `live`. Returns over
-    several steps are summed when they are sampled, and stop at the end of an episode or of the data.
+    Each environment has a ring of rows in order of time. A row holds an observation and, once an action was taken
+    there, the action, the reward and how the step ended; the next row holds the observation that was reached. So each
+    observation is stored once; an episode's final one has a row of its own, which is not `live`. Returns over several
+    steps are summed when they are sampled, and stop at the end of an episode or of the data.
     """
 
     def __init__(
@@ -169,7 +164,8 @@ class Replay:
         depth = 0 if storage is None else storage.depth
         if self.length < n_step + 2 + depth or n_step < 1:
             raise NfdrlError(
-                f"a replay of {capacity} for {num_envs} environments is too small for returns over {n_step} steps"
+                f"a replay of {capacity} for {num_envs} environments is too small for returns over {n_step} steps: "
+                "make buffer_size larger"
             )
         rows = self.length * num_envs
         self.storage = ArrayStorage(rows, space) if storage is None else storage
@@ -182,7 +178,7 @@ class Replay:
         self.discount, self.n_step, self.rng = discount, n_step, rng
         self.first_row = np.arange(num_envs) * self.length
         self.cursor = np.zeros(num_envs, np.int64)
-        self.position = np.zeros(num_envs, np.int64)  # rows ever begun; the cursor is this around the ring
+        self.position = np.zeros(num_envs, np.int64)  # rows ever begun; the cursor is this modulo the length
         self.open = False  # whether the row at the cursor holds an observation
         self.filled = 1  # rows in use by the environment that uses most
         self.transitions = 0  # ever added
@@ -199,7 +195,7 @@ class Replay:
         self.storage.write(self.first_row + self.cursor, observation)
 
     def add(self, action: Array, step: Step, explored: Array | None = None) -> int:
-        """Store one step of all environments; the number of transitions in it.
+        """Store one step of all environments; returns the number of transitions in it.
 
         A return over several steps stops before an action that was `explored`: what follows it says little about the
         policy (Watkins 1989 cuts traces there).
@@ -227,7 +223,7 @@ class Replay:
         return int(rows.size)
 
     def _add_one(self, action: Array, step: Step, explored: Array | None) -> int:
-        """The same for a single environment: plain indices take a tenth of the time of arrays of one."""
+        """The same for a single environment: plain indices take a tenth of the time of one-element arrays."""
         row, terminated = int(self.cursor[0]), bool(step.terminated[0])
         if step.life_lost is not None:
             terminated = terminated or bool(step.life_lost[0])
@@ -252,7 +248,7 @@ class Replay:
         self.storage.write(self.cursor, observation)
 
     def _advance(self, chosen: Any) -> None:
-        """Move the cursors on by one row; the newest transition that needs what was there is forgotten."""
+        """Advance the cursors by one row; the newest transition that needs what was there is forgotten."""
         position = self.position[chosen] + 1
         self.position[chosen] = position
         moved = position % self.length
@@ -263,9 +259,9 @@ class Replay:
             self.filled = self.length if not moved.all() else max(self.filled, int(moved.max()) + 1)
 
     def sample(self, size: int) -> Batch:
-        """`size` transitions, drawn with replacement, each as likely as any other."""
+        """`size` transitions, drawn uniformly with replacement."""
         if not self.transitions:
-            raise NfdrlError("the replay is empty: nothing to sample")
+            raise NfdrlError("the replay is empty: add a transition before sampling")
         return self.transitions_at(self._draw(size))
 
     def _draw(self, size: int) -> Array:
@@ -288,10 +284,10 @@ class Replay:
         reward, discount, last = self.reward[rows], self.kept[rows], rows
         following = self._following(rows)
         for _ in range(self.n_step - 1):
-            going = ~self.ended[last] & self.live[following] & ~self.explored[following]
-            reward = reward + np.where(going, discount * self.reward[following], 0).astype(np.float32)
-            discount = np.where(going, discount * self.kept[following], discount)
-            last = np.where(going, following, last)
+            continues = ~self.ended[last] & self.live[following] & ~self.explored[following]
+            reward = reward + np.where(continues, discount * self.reward[following], 0).astype(np.float32)
+            discount = np.where(continues, discount * self.kept[following], discount)
+            last = np.where(continues, following, last)
             following = self._following(last)
         return Batch(
             self.storage.gather(rows),
@@ -302,6 +298,6 @@ class Replay:
         )
 
     def _following(self, rows: Array) -> Array:
-        """The rows behind, around the end of each ring."""
+        """The next rows, around the end of each ring."""
         following = rows + 1
         return np.where(following % self.length == 0, following - self.length, following)

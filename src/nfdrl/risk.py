@@ -1,8 +1,7 @@
 """Law → action value: what an agent maximises when it chooses an action.
 
-Every functional is written so that larger is better and so that it asks a law only what `Law` promises. It looks at
-the return law of one state-action pair, under the policy that law belongs to; `nfdrl.envs.cliff` says what that means
-for control.
+For every functional larger is better, and none asks a law for more than `Law` promises. It sees the return law of one
+state-action pair, under the policy that law belongs to; `nfdrl.envs.cliff` says what that means for control.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from nfdrl.laws.base import Law
 
 BULK_CELLS = 192  # cells of equal probability: an atom's mass is seen to 1/384
 TAIL_CELLS = 32  # halvings of the outermost cell on each side: a distortion may put its mass far out
-MIN_CPW_EXPONENT = 0.28  # below 0.279 the weighting function falls somewhere, so that masses would be negative
+MIN_CPW_EXPONENT = 0.28  # below 0.279 the weighting function is not monotone, and masses would be negative
 
 
 class Risk(ABC):
-    """A functional of a return law; a frozen dataclass of at most one number, written `name` or `name:number`."""
+    """A functional of a return law: a frozen dataclass with at most one number, written `name` or `name:number`."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def __call__(self, law: Law) -> Tensor:
-        """The value of each law, larger is better; shape `law.batch_shape`."""
+        """The value of each law; larger is better; shape `law.batch_shape`."""
 
     def __str__(self) -> str:
         return ":".join([self.name, *(_shortest(getattr(self, field)) for field in _numbers(type(self)))])
@@ -45,7 +44,6 @@ class Mean(Risk):
     name: ClassVar[str] = "mean"
 
     def __call__(self, law: Law) -> Tensor:
-        """The law's own mean."""
         return law.mean()
 
 
@@ -58,10 +56,9 @@ class CVaR(Risk):
     alpha: float
 
     def __post_init__(self) -> None:
-        _check_that(0 < self.alpha <= 1, "alpha", "lie above 0 and be at most 1", self.alpha)
+        _check_that(0 < self.alpha <= 1, "alpha", "lie in (0, 1]", self.alpha)
 
     def __call__(self, law: Law) -> Tensor:
-        """The law's own lower CVaR."""
         return law.mean() if self.alpha == 1 else law.cvar(self.alpha)
 
 
@@ -77,15 +74,14 @@ class VaR(Risk):
         _check_that(0 < self.tau < 1, "tau", "lie strictly between 0 and 1", self.tau)
 
     def __call__(self, law: Law) -> Tensor:
-        """The law's own quantile."""
         return law.quantile(self.tau)
 
 
 class DistortedMean(Risk):
-    """∫ y d(h∘F)(y) = ∫₀¹ F⁻¹(τ) dh(τ): the mean after h has moved cumulative probability.
+    """∫ y d(h∘F)(y) = ∫₀¹ F⁻¹(τ) dh(τ): the mean after h has distorted cumulative probability.
 
     h(τ) ≥ τ puts mass on bad returns and is risk-averse. Sampling levels β(u) with u uniform (Dabney et al. 2018b)
-    is the same thing with β = h⁻¹.
+    is the same with β = h⁻¹.
     """
 
     @abstractmethod
@@ -115,7 +111,6 @@ class Wang(DistortedMean):
         _check_that(math.isfinite(self.eta), "eta", "be finite", self.eta)
 
     def distort(self, tau: Tensor) -> Tensor:
-        """Φ(Φ⁻¹(τ) − η)."""
         distorted: Tensor = torch.special.ndtr(torch.special.ndtri(tau) - self.eta)
         return distorted
 
@@ -125,8 +120,8 @@ class Wang(DistortedMean):
 class CPW(DistortedMean):
     """h(τ) = τ^η / (τ^η + (1−τ)^η)^{1/η} (Tversky and Kahneman 1992, Eq. 6): rare events at both ends weigh more.
 
-    h acts on cumulative probability, without a reference point that parts gains from losses. Dabney et al. 2018b use
-    the same curve for β: that is the inverse of this distortion, and rare events weigh less there.
+    h acts on cumulative probability, without a reference point that separates gains from losses. Dabney et al. 2018b
+    use the same curve for β, which is the inverse of this distortion: there rare events weigh less.
     """
 
     name: ClassVar[str] = "cpw"
@@ -137,7 +132,6 @@ class CPW(DistortedMean):
         _check_that(inside, "eta", f"lie between {MIN_CPW_EXPONENT} and 1", self.eta)
 
     def distort(self, tau: Tensor) -> Tensor:
-        """τ^η / (τ^η + (1−τ)^η)^{1/η}."""
         rises, falls = tau.pow(self.eta), (1 - tau).pow(self.eta)
         return rises / (rises + falls).pow(1 / self.eta)
 
@@ -157,7 +151,7 @@ class Entropic(Risk):
         _check_that(math.isfinite(self.beta), "beta", "be finite", self.beta)
 
     def __call__(self, law: Law) -> Tensor:
-        """By log-sum-exp over the cells' quantiles, so that no exponential overflows."""
+        """By log-sum-exp over the quantiles of cells, so that no exponential overflows."""
         if self.beta == 0:
             return law.mean()
         # For a small β the logarithm is near 0 and is then divided by β: a float32 would lose every digit.
@@ -182,7 +176,6 @@ class MeanVariance(Risk):
         _check_that(math.isfinite(self.weight), "weight", "be finite", self.weight)
 
     def __call__(self, law: Law) -> Tensor:
-        """From the law's own mean and variance."""
         return law.mean() - self.weight * law.variance()
 
 
@@ -191,7 +184,7 @@ class MeanVariance(Risk):
 class Shortfall(Risk):
     """−P(Z < c): the chance of missing the return c, negated so that larger is better; a return of exactly c is enough.
 
-    It sees only on which side of c a return lies, so that most laws far from c are equal to it.
+    It sees only on which side of c a return lies, so it cannot tell apart most laws far from c.
     """
 
     name: ClassVar[str] = "below"
@@ -201,7 +194,7 @@ class Shortfall(Risk):
         _check_that(math.isfinite(self.threshold), "threshold", "be finite", self.threshold)
 
     def __call__(self, law: Law) -> Tensor:
-        """By the CDF at the float just under c, which leaves out an atom at c itself."""
+        """By the CDF at the float just below c, which leaves out an atom at c itself."""
         threshold = torch.tensor(self.threshold, dtype=law.reference.dtype)
         return -law.cdf(torch.nextafter(threshold, torch.full_like(threshold, -math.inf)))
 
@@ -243,7 +236,7 @@ def parse_risk(text: str) -> Risk:
 
 @cache
 def _cell_edges() -> Tensor:
-    """Levels 0 = t₀ < … < t₂₅₆ = 1: equal cells, the outermost of them halved again and again; float64."""
+    """Levels 0 = t₀ < … < t₂₅₆ = 1: equal cells, the outermost of them halved repeatedly; float64."""
     bulk = torch.arange(1, BULK_CELLS, dtype=torch.float64) / BULK_CELLS
     tail = bulk[0] * 0.5 ** torch.arange(TAIL_CELLS, 0, -1, dtype=torch.float64)
     ends = torch.zeros(1, dtype=torch.float64)
@@ -254,7 +247,7 @@ def _cell_quantiles(law: Law) -> Tensor:
     """The quantile in the middle of each cell; shape batch_shape + (256,)."""
     edges = _cell_edges()
     levels = (0.5 * (edges[1:] + edges[:-1])).to(law.reference)
-    # The last levels round to 1 in float32, which is no level of an unbounded law.
+    # The last levels round to 1 in float32, where an unbounded law has no quantile.
     return law.quantile(levels.clamp(max=1 - torch.finfo(levels.dtype).eps))
 
 

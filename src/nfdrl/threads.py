@@ -1,4 +1,4 @@
-"""How many threads compute."""
+"""How many threads to compute on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from threadpoolctl import ThreadpoolController
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """PyTorch on so many threads inside, as before outside.
+    """PyTorch on `count` threads within the context.
 
-    NumPy's linear algebra always gets one: its threads and PyTorch's would wait for each other's cores.
+    NumPy's linear algebra always gets one: its threads and PyTorch's would compete for the cores.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(count)

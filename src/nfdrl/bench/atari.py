@@ -1,4 +1,4 @@
-"""Whole training on Pong, agent steps a second: our loop beside Stable-Baselines3's, and beside what bounds it.
+"""Training on Pong as a whole, agent steps per second: our loop beside Stable-Baselines3's, and beside what bounds it.
 
 `bench atari` gives every contestant four games and binds each to one core (the last to two). Peers play through their
 own wrappers, we through ALE's vector environment: that is part of what is measured. A replay of 10,000 keeps the peers'
@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -21,21 +21,19 @@ import numpy as np
 import torch
 
 from nfdrl.bench.race import (
+    PEERS,
     SB3_DQN,
     SB3_QRDQN,
     Contestant,
     Course,
     Run,
-    check_peers,
+    check_installed,
     cores,
-    measure,
     on_cores,
-    row,
+    race,
     steps_of,
-    summary,
 )
 from nfdrl.bench.report import Measured, Row
-from nfdrl.errors import NfdrlError
 from nfdrl.laws import find_method
 from nfdrl.learner import Learner
 from nfdrl.networks import Torso
@@ -43,11 +41,12 @@ from nfdrl.replay import Batch
 from nfdrl.training.config import FrameReplay
 
 GAME = "ALE/Pong-v5"
-COURSE = Course(batch=32, buffer=10_000, warm_up=200, learning_rate=1e-4, games=4)
+COURSE = Course(
+    batch=32, buffer=10_000, warm_up=200, learning_rate=1e-4, games=4, rounds=15, stretch=120, smoke_stretch=8
+)
 REPORT_EVERY = 40  # steps between the places where a run can be stopped
 SAMPLES = 500  # paper, table of hyper-parameters: n_samples
-ROUNDS, STRETCH, UPDATES = 15, 120, 10
-SMOKE_ROUNDS, SMOKE_STRETCH, SMOKE_UPDATES = 1, 8, 1
+UPDATES = 10  # of one turn of `measure_floor`
 
 FLOOR, OURS = "ours, trunk alone", "ours nfdrl-s"
 OURS_PACKED, OURS_TWO = f"{OURS}, compressed replay", f"{OURS}, two cores"
@@ -64,10 +63,7 @@ def our_agent(name: str, seed: int, frame_replay: FrameReplay = "auto") -> Any:
 
 
 def _ours(name: str, frame_replay: FrameReplay = "auto") -> Callable[[int], Run]:
-    def make(seed: int) -> Run:
-        return steps_of(our_agent(name, seed, frame_replay))
-
-    return make
+    return lambda seed: steps_of(our_agent(name, seed, frame_replay))
 
 
 def _floor(seed: int) -> Run:
@@ -112,22 +108,15 @@ CONTESTANTS = (
 
 def main(out: Path, smoke: bool, seed: int) -> Measured:  # noqa: ARG001
     """Run the benchmark."""
-    check_peers()
-    if find_spec("ale_py") is None or find_spec("cv2") is None:
-        raise NfdrlError('ale-py and opencv are needed: pip install "nfdrl[atari,peers]"')
-    rounds, stretch = (SMOKE_ROUNDS, SMOKE_STRETCH) if smoke else (ROUNDS, STRETCH)
+    check_installed("atari,peers", "ale_py", "cv2", *PEERS)
     alone = smoke or len(_cores_here()) == 1  # threads that wait for each other's turn on a busy core take seconds
     contestants = CONTESTANTS[:-1] if alone else CONTESTANTS
-    seconds = measure(contestants, seed, rounds, stretch, COURSE.warm_up + stretch)
+    also = ((SB3_QRDQN, OURS), (SB3_QRDQN, FLOOR))
+    measured = race(GAME, COURSE, contestants, seed=seed, smoke=smoke, also=also)
     with cores(1):
-        floor = measure_floor(seed, rounds, SMOKE_UPDATES if smoke else UPDATES)
-    rows = [row(contestant, seconds, stretch, COURSE.batch) for contestant in contestants] + floor_rows(floor)
-    ratio = f"one update of {COURSE.batch} for {COURSE.train_every} steps"
-    title = f"Pong: time of a step of training ({ratio}), and of an update"
-    pairs = [(c.against, c.what) for c in contestants if c.against is not None]
-    pairs += [(SB3_QRDQN, OURS), (SB3_QRDQN, FLOOR)]
-    found = summary(seconds, pairs) | {"update_over_trunk": floor.ratio}
-    return Measured(title, rows, found)
+        floor = measure_floor(seed, *((1, 1) if smoke else (COURSE.rounds, UPDATES)))
+    found = {**measured.summary, "update_over_trunk": floor.ratio}
+    return Measured(f"{measured.title}, and of an update", [*measured.rows, *floor_rows(floor)], found)
 
 
 def _cores_here() -> Sequence[int]:
@@ -136,42 +125,38 @@ def _cores_here() -> Sequence[int]:
 
 @dataclass(frozen=True)
 class Floor:
-    """Seconds of an update and of its trunk alone in each round."""
+    """Seconds per update, and per pass through its trunk alone, in each round."""
 
     update: list[float]
     trunk: list[float]
 
     @property
     def ratio(self) -> float:
-        """The update in units of its trunk, as the median over rounds of the ratio within a round."""
+        """The update over its trunk: the median over rounds of the ratio within a round."""
         return median(a / b for a, b in zip(self.update, self.trunk, strict=True))
 
 
 def measure_floor(seed: int, rounds: int, updates: int) -> Floor:
-    """Updates of nfdrl-s, and by turns what no method can do without: the two passes of the trunk, and one back."""
+    """Updates of nfdrl-s, and in turn what no method can do without: the trunk twice forward and once backward."""
     agent = our_agent("nfdrl-s", seed)
     agent.learn(COURSE.warm_up + COURSE.train_every, progress=False)
     learner: Learner = agent.learner
     batch: Batch = agent.trainer.replay.sample(COURSE.batch)
     floor = Floor([], [])
     for _ in range(rounds):
-        for work, into in ((_update, floor.update), (_trunk, floor.trunk)):
-            work(learner, batch)
+        for work, into in ((learner.update, floor.update), (partial(_trunk, learner), floor.trunk)):
+            work(batch)
             started = time.perf_counter()
             for _ in range(updates):
-                work(learner, batch)
+                work(batch)
             into.append((time.perf_counter() - started) / updates)
     return floor
-
-
-def _update(learner: Learner, batch: Batch) -> None:
-    learner.update(batch)
 
 
 def _trunk(learner: Learner, batch: Batch) -> None:
     """The target network's trunk on the next observations, the online one's forward and backward on the others.
 
-    Without the head, and through the same layers as the update's.
+    Without the head, and through the same layers as an update.
     """
     from nfdrl.engines.compiled.layers import Dense
 

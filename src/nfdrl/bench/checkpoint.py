@@ -2,7 +2,7 @@
 
 The environment is made up (frames of noise, which nothing compresses, in stacks of four), the rest is a real run: the
 replay fills, two checkpoints are written at the default interval, then updates begin and are timed. The training
-between two checkpoints is that time a step, times the interval.
+between two checkpoints is that time per step, times the interval.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nfdrl.runs.keeping import Checkpoints, newest
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import Pause
 
-METHOD, BATCH, TRAIN_EVERY = "nfdrl-s", 64, 4  # Mnih et al. 2015: an update for four steps
+METHOD, BATCH, TRAIN_EVERY = "nfdrl-s", 64, 4  # Mnih et al. 2015: an update per four steps
 TRANSITIONS, INTERVAL, TIMED = 100_000, 50_000, 200  # the second is the default of `nfdrl train --checkpoint-every`
 SMOKE = (60, 30, 8)
 TARGET = 0.05
@@ -36,7 +36,7 @@ class Frames(gymnasium.Env[Any, Any]):
     action_space = gymnasium.spaces.Discrete(6)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
-        """A stack of four times the same frame."""
+        """Four times the same frame."""
         super().reset(seed=seed)
         if seed is not None or not hasattr(self, "_frames"):
             self._frames = self.np_random.integers(0, 256, (256, 84, 84), np.uint8)
@@ -44,7 +44,6 @@ class Frames(gymnasium.Env[Any, Any]):
         return self._stack.copy(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One frame on."""
         self._stack[..., :3] = self._stack[..., 1:]
         self._stack[..., 3] = self._frame()
         return self._stack.copy(), float(action == 0), bool(self.np_random.random() < 0.002), False, {}
@@ -70,12 +69,12 @@ def main(out: Path, smoke: bool, seed: int) -> Measured:
 
 
 def measure(run: Path, transitions: int, interval: int, timed: int, seed: int) -> dict[str, float]:
-    """Seconds of a checkpoint, of a step of training, of rewriting everything and of loading; bytes of the new rows."""
+    """Seconds per checkpoint, per step of training, to rewrite everything and to load; bytes of the new rows."""
     config = TrainConfig(
         buffer_size=transitions, learning_starts=transitions, batch_size=BATCH, train_every=TRAIN_EVERY
     )
-    agent, checkpoints, writes = Agent(METHOD, Frames(), seed=seed, config=config), Checkpoints(run), []
-    sizes = [0]
+    agent, checkpoints = Agent(METHOD, Frames(), seed=seed, config=config), Checkpoints(run)
+    writes, sizes = [], [0]
     for event in agent.events(transitions + timed, pause_every=interval):
         if isinstance(event, Pause):
             started = time.perf_counter()

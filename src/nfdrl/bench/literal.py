@@ -1,7 +1,7 @@
 """The losses as the paper prints them, every pair written out: O(N²) time and memory, and nothing to get wrong.
 
-They are what the fast forms of `nfdrl.losses` are timed against and tested against. Samples need not be
-sorted. All are squared distances, one number per row.
+The fast forms of `nfdrl.losses` are timed and tested against them. Samples need not be sorted. All are squared
+distances, one number per row.
 """
 
 from __future__ import annotations
@@ -48,21 +48,16 @@ def double_sum(predicted: Tensor, target: Tensor, support: Tensor) -> Tensor:
     return (difference.square() * gap_matrix(support, support)).sum((-1, -2)) / support.shape[-1] ** 2
 
 
-def surrogate_samples(
-    predicted: Tensor, target: Tensor, bandwidth: Tensor | float, kernel: Kernel = "gaussian"
-) -> tuple[Tensor, Tensor]:
-    """D² on the predicted and D² on the target sample points, of estimates normalised there (Appendix F, items 2–3).
+def on_points(
+    points: Tensor, predicted: Tensor, target: Tensor, bandwidth: Tensor | float, kernel: Kernel = "gaussian"
+) -> Tensor:
+    """D² of the two kernel estimates at `points`, each normalised there (Appendix F, items 2–3).
 
-    The paper's loss (eq:practical_loss_app) is the sum of the two, or of their roots.
+    The paper's loss (eq:practical_loss_app) is the sum of D² on the predicted and on the target points, or of their
+    roots.
 
-    Shapes: (..., N), (..., M) → (...), (...)
+    Shapes: (..., P), (..., N), (..., M) → (...)
     """
-    on_predicted = on_points(predicted, predicted, target, bandwidth, kernel)
-    return on_predicted, on_points(target, predicted, target, bandwidth, kernel)
-
-
-def on_points(points: Tensor, predicted: Tensor, target: Tensor, bandwidth: Tensor | float, kernel: Kernel) -> Tensor:
-    """D² of the two kernel estimates at `points`, each normalised there."""
     w, v = (kernel_density(points, samples, bandwidth, kernel) for samples in (predicted, target))
     return double_sum(w / w.sum(-1, keepdim=True), v / v.sum(-1, keepdim=True), points)
 
@@ -70,7 +65,7 @@ def on_points(points: Tensor, predicted: Tensor, target: Tensor, bandwidth: Tens
 def surrogate_grid(
     predicted: Tensor, target: Tensor, bandwidth: Tensor | float, grid: Tensor, kernel: Kernel = "gaussian"
 ) -> Tensor:
-    """D² on one uniform grid a row, of estimates summed over every sample at every grid point (Algorithm 1).
+    """D² on one uniform grid per row, of estimates summed over every sample at every grid point (Algorithm 1).
 
     Masses are p̂·Δy. Ω has its closed form here, so that only the kernel is quadratic.
 

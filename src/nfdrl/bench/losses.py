@@ -1,7 +1,7 @@
 """Time and memory of the losses against the number of samples: the literal double sums, and ours.
 
 `bench losses` runs forward and backward of each form on a batch of 64 rows in float32 on one thread, at N = 50
-to 8,000 samples a law.
+to 8,000 samples per law.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SIZES = (50, 100, 200, 500, 1000, 2000, 4000, 8000)
 SMOKE_SIZES = (50, 100)
 FIT_FROM = 500  # below, the fixed cost of a tensor operation hides the growth
 MEMORY_LIMIT = 4_000_000_000
-SECONDS_A_CELL = 1.0
+SECONDS_PER_CELL = 1.0
 LEAST_REPEATS = 3
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -43,7 +43,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Form:
-    """One way to compute a loss; `reference` names the literal form that its ratio is taken to."""
+    """One way to compute a loss; `reference` names the literal form that it is compared with."""
 
     what: str
     loss: Loss
@@ -58,8 +58,8 @@ class Form:
 
 
 def _literal_samples(predicted: Tensor, target: Tensor) -> Tensor:
-    on_predicted, on_target = literal.surrogate_samples(predicted, target, BANDWIDTH)
-    return on_predicted + on_target
+    on_predicted = literal.on_points(predicted, predicted, target, BANDWIDTH)
+    return on_predicted + literal.on_points(target, predicted, target, BANDWIDTH)
 
 
 def _literal_grid(predicted: Tensor, target: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def _literal_grid(predicted: Tensor, target: Tensor) -> Tensor:
 
 
 def _ours(support: Support) -> Loss:
-    # The literal forms' kernel and bandwidth; grids as large as the package takes them by default.
+    # The literal forms' kernel and bandwidth, and the package's default grid sizes.
     return Surrogate(support=support, kernel="gaussian", bandwidth=BANDWIDTH, relative_bandwidth=0.0)
 
 
@@ -86,13 +86,13 @@ FORMS = (
 
 
 def main(out: Path, smoke: bool, seed: int) -> Measured:  # noqa: ARG001
-    """Run the benchmark, which is drawn as well."""
+    """Run the benchmark, with a figure."""
     rows = run(smoke, seed, lambda line: print(line, file=sys.stderr, flush=True))
     return Measured("losses: forward and backward", rows, summarise(rows), draw=lambda: draw(rows))
 
 
 def run(smoke: bool, seed: int, progress: Callable[[str], None]) -> list[Row]:
-    """All forms at all sizes, one thread; a row for each, skipped ones too."""
+    """All forms at all sizes on one thread: a row for each, skipped ones included."""
     rows: list[Row] = []
     peaks: dict[str, tuple[int, int]] = {}  # form → (size, bytes) of its last run
     generator = torch.Generator().manual_seed(seed)
@@ -102,9 +102,9 @@ def run(smoke: bool, seed: int, progress: Callable[[str], None]) -> list[Row]:
             wanted = {form.what: _expected_bytes(peaks.get(form.what), size) for form in FORMS}
             fitting = [form for form in FORMS if wanted[form.what] <= MEMORY_LIMIT]
             for form in fitting:
-                # Also the warm-up: the first run of a form builds what torch caches.
+                # This is also the warm-up: the first run of a form builds what torch caches.
                 peaks[form.what] = size, peak_bytes(partial(_step, form, predicted, target))
-            budget = SECONDS_A_CELL / 50 if smoke else SECONDS_A_CELL
+            budget = SECONDS_PER_CELL / 50 if smoke else SECONDS_PER_CELL
             times = _interleaved({form.what: form for form in fitting}, predicted, target, budget)
             rows += [_row(form, size, times, peaks, wanted) for form in FORMS]
             progress(f"N = {size}: " + ", ".join(f"{what} {show_seconds(s)}" for what, s in times.items()))
@@ -122,12 +122,12 @@ def _step(form: Form, predicted: Tensor, target: Tensor) -> None:
 
 
 def _expected_bytes(last: tuple[int, int] | None, size: int) -> int:
-    """The last peak, grown as the square: right for the literal forms, too careful for ours."""
+    """The last peak, scaled by the square of the size: right for the literal forms, too careful for ours."""
     return 0 if last is None else last[1] * size**2 // last[0] ** 2
 
 
 def _interleaved(forms: dict[str, Form], predicted: Tensor, target: Tensor, budget: float) -> dict[str, float]:
-    """Median seconds of each form. They take turns, so that a busy moment of the machine falls on all alike."""
+    """Median seconds of each form. They take turns, so that a busy moment of the machine slows all alike."""
     seconds: dict[str, list[float]] = {what: [] for what in forms}
     open_forms = list(forms)
     while open_forms:
@@ -142,12 +142,12 @@ def _interleaved(forms: dict[str, Form], predicted: Tensor, target: Tensor, budg
 def peak_bytes(step: Callable[[], None]) -> int:
     """The most memory that tensors made by `step` held at once.
 
-    Torch's profiler reports every allocation and release of its CPU allocator as a signed number of bytes, those
-    inside operators and of the backward pass too; their running sum has its peak where memory has. The resident
-    size of the process would not do: it only grows, and keeps what earlier runs left. Scratch that an FFT library
-    takes from the system itself is not seen.
+    Torch's profiler reports every allocation and release of its CPU allocator as a signed number of bytes, inside
+    operators and in the backward pass as well; their running sum peaks where memory does. The resident size of the
+    process would not do: it only grows, and keeps what earlier runs left. Scratch space that an FFT library takes
+    straight from the system is not seen.
     """
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler writes to the terminal at each start
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # without it the profiler writes to the terminal at each start
     with profile(profile_memory=True) as recorded:
         step()
     results: Any = recorded.kineto_results
@@ -162,7 +162,7 @@ def peak_bytes(step: Callable[[], None]) -> int:
 def _row(
     form: Form, size: int, times: dict[str, float], peaks: dict[str, tuple[int, int]], wanted: dict[str, int]
 ) -> Row:
-    """The row of one form; its ratio is the time of its literal reference over its own."""
+    """The row of one form; its ratio is the time of its reference over its own."""
     if form.what not in times:
         return Row(form.what, size, BATCH, note=f"skipped: {show_bytes(wanted[form.what])} needed")
     ratio = times[form.reference] / times[form.what] if form.reference in times else None
@@ -170,7 +170,7 @@ def _row(
 
 
 def summarise(rows: Sequence[Row]) -> dict[str, Any]:
-    """Growth exponents of time and memory, and the speed-up where N = 500 (or the largest size measured below)."""
+    """Growth exponents of time and memory, and the speed-up at N = 500 (or the largest smaller size)."""
     at = max((row.size for row in rows if row.size <= FIT_FROM), default=0)
     summary: dict[str, Any] = {
         "ratio": "seconds of the literal form of the same distance / seconds of this form, at the same size",
@@ -184,15 +184,15 @@ def summarise(rows: Sequence[Row]) -> dict[str, Any]:
         measured = _fitted(rows, form.what)
         if len(measured) < 2:
             continue
-        sizes = [size for size, _, _ in measured]
-        summary["fitted_sizes"][form.what] = sizes
-        summary["exponent_seconds"][form.what] = growth_exponent(sizes, [seconds for _, seconds, _ in measured])
-        summary["exponent_bytes"][form.what] = growth_exponent(sizes, [held for _, _, held in measured])
+        sizes, seconds, held = zip(*measured, strict=True)
+        summary["fitted_sizes"][form.what] = list(sizes)
+        summary["exponent_seconds"][form.what] = growth_exponent(sizes, seconds)
+        summary["exponent_bytes"][form.what] = growth_exponent(sizes, held)
     return summary
 
 
 def _fitted(rows: Sequence[Row], what: str) -> list[tuple[int, float, int]]:
-    """What is fitted: from N = 500 on, or the three largest sizes of a form that did not get that far."""
+    """What is fitted: sizes from N = 500, or the three largest of a form that did not get that far."""
     measured = _measured(rows, what)
     large = [entry for entry in measured if entry[0] >= FIT_FROM]
     return large if len(large) >= 3 else measured[-3:]
@@ -217,7 +217,7 @@ def draw(rows: Sequence[Row]) -> Figure:
             costs = [unit * cost for cost in (seconds if axes is panels[0] else held)]
             line = "-" if form.ours else "--"
             axes.plot(sizes, costs, line, color=form.colour, marker=form.marker, markersize=5, label=form.what)
-        axes.set(xscale="log", yscale="log", xlabel="samples a law, N", ylabel=label)
+        axes.set(xscale="log", yscale="log", xlabel="samples per law, N", ylabel=label)
         axes.grid(True, which="major", alpha=0.3)
     panels[0].legend(frameon=False, fontsize="small")
     figure.suptitle(f"One loss, batch {BATCH}, float32, one thread (dashed: every pair written out)", fontsize="medium")

@@ -1,37 +1,22 @@
-"""Whole training on MinAtar's Breakout, steps a second on one core: our loop beside Stable-Baselines3's DQN.
+"""Training on MinAtar's Breakout as a whole, steps per second on one core: our loop beside Stable-Baselines3's DQN.
 
-All have the network of Young and Tian 2019, four games at once, one update of 32 for four steps, and take turns.
+All have the network of Young and Tian 2019, four games at once and one update of 32 per four steps, and take turns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nfdrl.bench.race import (
-    SB3_DQN,
-    Contestant,
-    Course,
-    Run,
-    check_peers,
-    measure,
-    on_cores,
-    row,
-    steps_of,
-    summary,
-)
+from nfdrl.bench.race import PEERS, SB3_DQN, Contestant, Course, Run, check_installed, on_cores, race, steps_of
 from nfdrl.bench.report import Measured
-from nfdrl.errors import NfdrlError
 
 GAME = "MinAtar/Breakout-v1"
 WIDTH, REPORT_EVERY = 128, 200
-COURSE = Course(
-    batch=32, buffer=100_000, warm_up=200, learning_rate=2.5e-4, games=4
-)  # rate, buffer: Young and Tian 2019
-ROUNDS, STRETCH = 9, 1_000
-SMOKE_ROUNDS, SMOKE_STRETCH = 1, 40
+COURSE = Course(  # rate and buffer: Young and Tian 2019
+    batch=32, buffer=100_000, warm_up=200, learning_rate=2.5e-4, games=4, rounds=9, stretch=1_000, smoke_stretch=40
+)
 
 
 def _ours(method: str) -> Callable[[int], Run]:
@@ -83,12 +68,5 @@ CONTESTANTS = (
 
 def main(out: Path, smoke: bool, seed: int) -> Measured:  # noqa: ARG001
     """Run the benchmark."""
-    check_peers()
-    if find_spec("minatar") is None:
-        raise NfdrlError('MinAtar is not installed: pip install "nfdrl[minatar]"')
-    rounds, stretch = (SMOKE_ROUNDS, SMOKE_STRETCH) if smoke else (ROUNDS, STRETCH)
-    seconds = measure(CONTESTANTS, seed, rounds, stretch, COURSE.warm_up + stretch)
-    rows = [row(contestant, seconds, stretch, COURSE.batch) for contestant in CONTESTANTS]
-    title = f"{GAME}: time of a step of training (one update of {COURSE.batch} for {COURSE.train_every} steps)"
-    pairs = [(c.against, c.what) for c in CONTESTANTS if c.against is not None]
-    return Measured(title, rows, summary(seconds, pairs))
+    check_installed("minatar,peers", "minatar", *PEERS)
+    return race(GAME, COURSE, CONTESTANTS, seed=seed, smoke=smoke)

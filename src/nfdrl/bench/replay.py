@@ -1,8 +1,8 @@
 """A million Atari transitions, allocated and filled for real: memory, and how fast they are sampled.
 
 Each form is filled through the same calls as in training, with episodes that end, and sampled in batches. Frames are
-random, so that nothing is shared by chance, and for the compressed form real ones, of Pong and of Qbert. The replay
-that keeps every stack stands beside them with the bytes of its rows: as a whole it would not fit most machines.
+random, so that nothing is shared by chance; the compressed form gets real ones, of Pong and of Qbert. A replay of whole
+stacks is listed with the bytes of its rows but not filled: it would not fit into most machines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Array = NDArray[Any]
 SPACE = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
 CAPACITY, SMOKE_CAPACITY = 1_000_000, 2_000
 ENVS, BATCH, EPISODE = 4, 32, 1_000
-RANDOM_FRAMES, GAME_FRAMES = 509, 4_001  # different ones in a circle; primes, so that episodes begin anywhere in it
+RANDOM_FRAMES, GAME_FRAMES = 509, 4_001  # in a cycle; primes, so that episodes begin anywhere in it
 GAMES = ("pong", "qbert")  # of six games that were tried, the ones that compress best and worst
 ROUNDS, BATCHES = 9, 200
 SMOKE_ROUNDS, SMOKE_BATCHES = 2, 5
@@ -48,13 +48,13 @@ def main(out: Path, smoke: bool, seed: int) -> Measured:
     if find_spec("ale_py"):
         packed = lambda: FrameStorage(capacity, ENVS, SPACE, compressed=True)  # noqa: E731
         forms += [(f"{game}, compressed", packed, game_frames(game, seed, smoke)) for game in GAMES]
-    note = f"{naive:,.0f} bytes a transition; not filled"
+    note = f"{naive:,.0f} bytes per transition; not filled"
     rows = [Row("every stack", capacity, BATCH, None, round(naive * capacity), 1.0, note)]
     summary: dict[str, Any] = {"bytes_per_transition": {"every stack": naive}}
     for what, make, frames in forms:
         measured = measure(capacity, make, frames, seed, rounds, batches)
         each, rate = measured["bytes"] / capacity, BATCH / measured["seconds"]
-        note = f"{each:,.0f} bytes a transition; {rate:,.0f} sampled/s; RSS {measured['rss'] / 1e9:.2f} GB"
+        note = f"{each:,.0f} bytes per transition; {rate:,.0f} sampled/s; RSS {measured['rss'] / 1e9:.2f} GB"
         if what.endswith("disk"):
             note += f", {measured['anonymous'] / 1e9:.2f} without files"
         rows.append(Row(what, capacity, BATCH, measured["seconds"], round(each * capacity), naive / each, note))
@@ -65,7 +65,7 @@ def main(out: Path, smoke: bool, seed: int) -> Measured:
 
 
 def game_frames(game: str, seed: int, smoke: bool) -> Array:
-    """Frames of a game that is played at random."""
+    """Frames of a game played at random."""
     stream = AtariStream(game, AtariProtocol(), ENVS)
     stream.reset(seed=seed)
     rng = np.random.default_rng(seed)
@@ -116,7 +116,7 @@ def fill(replay: Replay, frames: Array) -> None:
 
 
 def resident() -> dict[str, float]:
-    """Memory of this process in bytes, and the part that is not a file's; zeros where the system does not say."""
+    """Memory of this process in bytes, and the part not backed by files; zeros where the system does not say."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What every benchmark measures, and how that is shown: rows, a summary, the machine; as a table and as files."""
+"""What every benchmark measures, and how it is shown: rows and a summary, as a table and as files."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def hand_over(out: Path, bench: str, seed: int, measured: Measured, made_by: dic
     print(f"written to {out}: {', '.join(names)}")
 
 
-def print_table(title: str, rows: Sequence[Row], console: Console | None = None) -> None:
-    """The rows as a table in the terminal."""
+def print_table(title: str, rows: Sequence[Row]) -> None:
+    """Print the rows as a table."""
     table = Table(title=title)
     for name in ("what", "size", "batch", "time", "memory", "ratio", "note"):
         table.add_column(name, justify="left" if name in ("what", "note") else "right", no_wrap=name != "note")
     for row in rows:
         cells = (show_seconds(row.seconds), show_bytes(row.bytes), show_ratio(row.ratio), row.note)
         table.add_row(row.what, str(row.size), str(row.batch), *cells)
-    (console or Console()).print(table)
+    Console().print(table)
 
 
 def show_seconds(seconds: float | None) -> str:

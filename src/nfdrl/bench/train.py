@@ -1,31 +1,19 @@
-"""Whole training on CartPole-v1, steps a second on one thread: our loop beside Stable-Baselines3's."""
+"""Training on CartPole-v1 as a whole, steps per second on one thread: our loop beside Stable-Baselines3's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
-from nfdrl.bench.race import (
-    SB3_DQN,
-    SB3_QRDQN,
-    Contestant,
-    Course,
-    Run,
-    check_peers,
-    measure,
-    row,
-    summary,
-)
+from nfdrl.bench.race import PEERS, SB3_DQN, SB3_QRDQN, Contestant, Course, Run, check_installed, race
 from nfdrl.bench.report import Measured
 from nfdrl.engines import EngineName
+from nfdrl.threads import threads
 
 ENV, WIDTHS = "CartPole-v1", (64, 64)
-COURSE = Course(batch=64, buffer=50_000, warm_up=500, learning_rate=1e-3)
-ROUNDS, STRETCH = 15, 400
-SMOKE_ROUNDS, SMOKE_STRETCH = 1, 60
+COURSE = Course(batch=64, buffer=50_000, warm_up=500, learning_rate=1e-3, rounds=15, stretch=400, smoke_stretch=60)
 DQN, FLOW = "ours dqn", "ours nfdrl-s"
+GRAPH = f"{FLOW}, through the graph"
 
 
 def _ours(method: str, engine: EngineName = "auto", risk: str = "mean") -> Callable[[int], Run]:
@@ -35,11 +23,7 @@ def _ours(method: str, engine: EngineName = "auto", risk: str = "mean") -> Calla
 
         config = COURSE.config(engine=engine, torso=TorsoSizes(mlp=WIDTHS))
         agent = Agent(method, ENV, seed=seed, config=config, risk=risk, device="cpu")
-
-        def run(steps: int) -> None:
-            agent.learn(steps, progress=False)
-
-        return run
+        return lambda steps: agent.learn(steps, progress=False)
 
     return make
 
@@ -57,21 +41,13 @@ CONTESTANTS = (
     Contestant("ours nfdrl-e", _ours("nfdrl-e"), SB3_QRDQN),
     Contestant(f"{FLOW}, by CVaR", _ours("nfdrl-s", risk="cvar:0.1"), FLOW),
     Contestant("ours dqn, through the graph", _ours("dqn", "graph"), SB3_DQN),
-    Contestant("ours nfdrl-s, through the graph", _ours("nfdrl-s", "graph"), SB3_QRDQN),
+    Contestant(GRAPH, _ours("nfdrl-s", "graph"), SB3_QRDQN),
 )
-PAIRS = ((SB3_DQN, DQN), (SB3_QRDQN, FLOW), (DQN, FLOW), ("ours nfdrl-s, through the graph", FLOW))
 
 
 def main(out: Path, smoke: bool, seed: int) -> Measured:  # noqa: ARG001
     """Run the benchmark."""
-    check_peers()
-    rounds, stretch = (SMOKE_ROUNDS, SMOKE_STRETCH) if smoke else (ROUNDS, STRETCH)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        seconds = measure(CONTESTANTS, seed, rounds, stretch, COURSE.warm_up + 10 * COURSE.train_every)
-    finally:
-        torch.set_num_threads(before)
-    rows = [row(contestant, seconds, stretch, COURSE.batch) for contestant in CONTESTANTS]
-    title = f"{ENV}: time of a step of training (one update of {COURSE.batch} for {COURSE.train_every} steps)"
-    return Measured(title, rows, summary(seconds, PAIRS))
+    check_installed("peers", *PEERS)
+    warm_up, also = 10 * COURSE.train_every, ((DQN, FLOW), (GRAPH, FLOW))
+    with threads(1):
+        return race(ENV, COURSE, CONTESTANTS, seed=seed, smoke=smoke, warm_up=warm_up, also=also)

@@ -1,7 +1,7 @@
-"""How an update is computed: one interface, and two ways that give the same numbers up to rounding.
+"""How an update is computed: one interface and two engines, which give the same numbers up to rounding.
 
 `graph` is PyTorch's autograd, for every method, risk functional and device. `compiled` runs small networks several
-times as fast on a CPU, where PyTorch's calls cost more than its arithmetic; without it everything still works.
+times as fast on a CPU, where PyTorch's calls cost more than its arithmetic; the package works without it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["ENGINES", "Engine", "EngineName", "Work", "engine_for"]
 
 
 def engine_for(work: Work, choice: EngineName = "auto") -> Engine:
-    """The engine that was asked for; with `auto`, the compiled one wherever it can run."""
+    """The engine asked for; with `auto`, the compiled one wherever it can run."""
     if choice not in ENGINES:
         raise unknown_name("engine", choice, ENGINES)
     if choice == "graph":

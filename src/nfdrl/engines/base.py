@@ -1,4 +1,4 @@
-"""What an engine is: the numbers of an update and of a choice. Whoever moves weights need not know which one runs."""
+"""What an engine is: it computes updates and greedy actions, and nothing else knows which one runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What an engine computes for; acting needs neither a target network nor a generator."""
+    """What an engine works on; acting needs neither a target network nor a generator."""
 
     method: Method
     online: Network
@@ -33,7 +33,7 @@ class Work:
 
 
 class Adam(Protocol):
-    """Adam (Kingma and Ba 2015, Algorithm 1) on one flat tensor of weights, with the state that a checkpoint keeps."""
+    """Adam (Kingma and Ba 2015, Algorithm 1) on one flat tensor of weights, with the state a checkpoint keeps."""
 
     learning_rate: float
     state: dict[str, Tensor]
@@ -43,7 +43,7 @@ class Adam(Protocol):
 
 
 class Engine(ABC):
-    """One way to compute. Copies and pickles are made anew from the work, so that they follow their own networks."""
+    """One way to compute. Copies and pickles are rebuilt from the work, so that they follow their own networks."""
 
     name: ClassVar[str]
 
@@ -58,19 +58,19 @@ class Engine(ABC):
 
     @abstractmethod
     def greedy(self, observation: Array) -> Array:
-        """The actions of greatest value; shape (B, ...) → (B,)."""
+        """The actions with the greatest value; shape (B, ...) → (B,)."""
 
     @abstractmethod
     def differentiate(self, batch: Batch, next_action: Tensor | None = None, weight: Tensor | None = None) -> float:
         """The mean loss of a batch; its gradient goes into the online network's parameters.
 
         Without `next_action` the next action is greedy in the risk functional. `weight` is a factor per row on the
-        loss, as prioritised replay needs it.
+        loss, as prioritised replay needs.
         """
 
     @abstractmethod
     def accumulating(self) -> Sequence[nn.Parameter]:
-        """The parameters to whose gradients `differentiate` adds; it sets those of all others."""
+        """The parameters whose gradients `differentiate` adds to; it overwrites those of all others."""
 
     @abstractmethod
     def adam(self, weights: Tensor, gradient: Tensor, learning_rate: float, eps: float) -> Adam:

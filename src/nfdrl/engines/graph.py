@@ -1,4 +1,4 @@
-"""Through PyTorch's graph: every method, risk functional and device. It is the definition of an update."""
+"""Updates through PyTorch's graph, for every method, risk functional and device: the definition of an update."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nfdrl.bellman import bellman_target
-from nfdrl.engines.base import Array, Engine
+from nfdrl.engines.base import Adam, Array, Engine
 from nfdrl.numerics.constants import constant
 from nfdrl.replay import Batch
 
@@ -22,14 +22,12 @@ class GraphEngine(Engine):
 
     @torch.no_grad()  # not inference_mode: a law may cache a tensor that a later update differentiates through
     def greedy(self, observation: Array) -> Array:
-        """The actions of greatest value."""
         network = self.work.online
         law = network(torch.from_numpy(observation).to(next(network.parameters()).device))
         chosen: Array = self.work.risk(law).argmax(-1).numpy(force=True)
         return chosen
 
     def differentiate(self, batch: Batch, next_action: Tensor | None = None, weight: Tensor | None = None) -> float:
-        """The mean loss, and backwards."""
         work = self.work
         assert work.target is not None
         target = bellman_target(batch, work.target, work.risk, work.online if work.double_q else None, next_action)
@@ -37,16 +35,14 @@ class GraphEngine(Engine):
         return descend(work.method.loss(law, target, work.generator), weight)
 
     def accumulating(self) -> Sequence[nn.Parameter]:
-        """All."""
         return list(self.work.online.parameters())
 
     def adam(self, weights: Tensor, gradient: Tensor, learning_rate: float, eps: float) -> TorchAdam:
-        """PyTorch's own."""
         return TorchAdam(weights, gradient, learning_rate, eps)
 
 
 def descend(losses: Tensor, weight: Tensor | None) -> float:
-    """The mean of losses per row, weighted where that is asked for; gradients follow from it."""
+    """The mean of the losses per row, weighted if asked; its gradients are accumulated."""
     share = _shares(len(losses), losses.dtype, losses.device)
     if weight is not None:
         share = share * weight
@@ -59,7 +55,7 @@ def _shares(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.full((n,), 1 / n, dtype=dtype, device=device)
 
 
-class TorchAdam:
+class TorchAdam(Adam):
     """`torch.optim.Adam` on a flat tensor."""
 
     def __init__(self, weights: Tensor, gradient: Tensor, learning_rate: float, eps: float) -> None:
@@ -86,7 +82,6 @@ class TorchAdam:
         self._inner.param_groups[0]["lr"] = rate
 
     def step(self, scale: float) -> None:
-        """Move the weights once, along the gradient times `scale`."""
         if scale != 1:
             self._gradient.mul_(scale)
         self._inner.step()

@@ -1,4 +1,4 @@
-"""Return laws, one file for each representation, and the methods that learn them."""
+"""Return laws, one file per representation, and the methods that learn them."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ __all__ = ["METHODS", "Law", "Method", "find_method", "method_config", "method_f
 
 
 def find_method(word: str, adapt: Callable[[Method], Method] | None = None) -> Method:
-    """The method that a word names, `adapt`ed where that is asked, and then with the settings in the word's brackets.
+    """The method that a word names, passed through `adapt` if given, then with the settings in the word's brackets.
 
-    `package.module:NAME` is a method of someone's own, which is imported.
+    `package.module:NAME` is a method of your own, which is imported.
 
     >>> find_method("c51[atoms=13,v_min=0]")
     C51(atoms=13, v_min=0.0, v_max=10.0)
@@ -72,7 +72,7 @@ def method_config(method: Method) -> dict[str, Any]:
 
 
 def method_from(config: Any, given: Method | None = None) -> Method:
-    """The method that `method_config` wrote. Nothing is imported: one that is not in METHODS has to be `given`."""
+    """The method that `method_config` wrote. Nothing is imported: one that is not in METHODS must be `given`."""
     if not isinstance(config, Mapping) or "name" not in config or "settings" not in config:
         raise NfdrlError(f"a saved method must have a name and settings, got {config!r:.80}")
     name, saved = str(config["name"]), config.get("class")
@@ -85,7 +85,7 @@ def method_from(config: Any, given: Method | None = None) -> Method:
         )
     wanted = _class(found) if saved is None else saved
     if given is not None and _class(given) != wanted:
-        raise NfdrlError(f"the saved method {name!r} is of {wanted}, the one given is of {_class(given)}")
+        raise NfdrlError(f"the saved method {name!r} has class {wanted}, the one given has {_class(given)}")
     return from_plain(type(found), config["settings"], name)
 
 

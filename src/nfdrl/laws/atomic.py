@@ -1,13 +1,14 @@
-"""Laws that are finitely many atoms, whatever their parameters: what all of them answer alike."""
+"""Laws made of finitely many atoms, whatever their parameters: what they have in common."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 
+import torch
 from torch import Tensor
 
 from nfdrl.laws.base import Law
-from nfdrl.numerics.atoms import atomic_cdf, atomic_cvar, atomic_quantile, atomic_variance
+from nfdrl.numerics.atoms import atomic_cdf, atomic_cvar, atomic_mean, atomic_quantile, atomic_variance
 
 
 class AtomicLaw(Law):
@@ -16,6 +17,14 @@ class AtomicLaw(Law):
     @abstractmethod
     def weighted_atoms(self) -> tuple[Tensor, Tensor]:
         """Masses and atoms; shapes broadcast to (..., K)."""
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        return self.reference.shape[:-1]
+
+    def mean(self) -> Tensor:
+        """Σ mass · atom."""
+        return atomic_mean(*self.weighted_atoms())
 
     def variance(self) -> Tensor:
         """Σ mass · (atom − mean)²."""

@@ -22,9 +22,8 @@ QUADRATURE_POINTS = 2048
 class Law(ABC):
     """A batch of one-dimensional return laws, one for each index of `batch_shape`.
 
-    Points (probability levels, returns) are a number, which gives a result of shape
-    `batch_shape`, or a tensor whose last axis runs over K points and whose leading axes
-    broadcast with `batch_shape`, which gives `batch_shape + (K,)`.
+    Points (probability levels, returns) are a number, which gives a result of shape `batch_shape`, or a tensor whose
+    last axis runs over K points and whose leading axes broadcast with `batch_shape`, which gives `batch_shape + (K,)`.
     """
 
     @property
@@ -86,16 +85,19 @@ class Law(ABC):
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """`n` independent returns of each law; shape `batch_shape + (n,)`."""
+        return self._quantile(self._random_levels(n, generator))
+
+    def _random_levels(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """`n` independent levels in (0, 1) for each law; shape `batch_shape + (n,)`."""
         like = self.reference
-        shape = (*self.batch_shape, n)
-        uniform = torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device)
+        uniform = torch.rand(*self.batch_shape, n, generator=generator, dtype=like.dtype, device=like.device)
         eps = torch.finfo(like.dtype).eps
-        return self._quantile(uniform.clamp(eps, 1 - eps))
+        return uniform.clamp(eps, 1 - eps)
 
     def _at_points(self, function: Callable[[Tensor], Tensor], at: Tensor | float, level: str | None = None) -> Tensor:
         like = self.reference
         points = torch.as_tensor(at, dtype=like.dtype, device=like.device)
-        if level is not None and not torch.compiler.is_compiling():  # which knows no values
+        if level is not None and not torch.compiler.is_compiling():  # a trace has no values to check
             check_open_unit(level, points)
         if points.ndim == 0:
             return function(points.unsqueeze(0)).squeeze(-1)
@@ -128,7 +130,6 @@ class Head(nn.Module, ABC):
         """The return law of every action."""
 
     def __call__(self, features: Tensor) -> Law:
-        """The return law of every action."""
         law = super().__call__(features)
         assert isinstance(law, Law)
         return law
@@ -151,44 +152,43 @@ class LinearHead(Head):
         """The laws of raw outputs; shape (..., A · outputs) → batch shape (..., A)."""
 
     def forward(self, features: Tensor) -> Law:
-        """The return law of every action."""
         return self.read(self.linear(features))
 
 
 class Method(ABC):
-    """An algorithm: a frozen dataclass of hyper-parameters that can build a head and compare two laws.
+    """An algorithm: a frozen dataclass of hyper-parameters that builds a head and compares two laws.
 
-    Whatever else is known of it has a default: how it is called and drawn, and how it is compared with exact laws.
+    Everything else about it has a default: its name and looks, and how it is compared with exact laws.
     """
 
     @property
     def name(self) -> str:
-        """What commands and files call it."""
+        """Its name in commands and files."""
         return type(self).__name__.lower()
 
     @property
     def label(self) -> str:
-        """What a legend calls it."""
+        """Its name in legends."""
         return self.name
 
     @property
     def colour(self) -> str:
-        """The same in every figure."""
+        """Its colour, the same in every figure."""
         return BLACK
 
     @property
     def line(self) -> Literal["-", "--"]:
-        """Solid, or dashed to be told apart from another method of the same colour."""
+        """Solid, or dashed to tell it from another method of the same colour."""
         return "-"
 
     @property
     def tabular_rate(self) -> float:
-        """Adam's first rate where a table of laws is learned, 128 transitions per update; it falls linearly to 0."""
+        """Adam's initial rate on a table of laws with 128 transitions per update; it falls linearly to 0."""
         return 1e-2
 
     @property
     def embeds_states(self) -> bool:
-        """Whether its head multiplies features, for which a table's one-hot rows are too poor."""
+        """Whether its head multiplies features, for which the one-hot rows of a table are too poor."""
         return False
 
     @abstractmethod
@@ -197,10 +197,10 @@ class Method(ABC):
 
     @abstractmethod
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
-        """One number for each batch row; gradients flow into `predicted` only."""
+        """One number per batch row; gradients flow into `predicted` only."""
 
     def within(self, low: float, high: float) -> Method:  # noqa: ARG002
-        """The method for returns in [low, high], where it has settings for that."""
+        """The method adapted to returns in [low, high], where it has settings for that."""
         return self
 
     def without_huber(self) -> Method:
@@ -212,22 +212,22 @@ class Method(ABC):
         return repr(self)
 
     def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law | None:  # noqa: ARG002
-        """The law it would have if it knew the truths; batch shape (P,). None where nothing limits it."""
+        """The nearest laws of its family to the truths; batch shape (P,). None where nothing limits it."""
         return None
 
     def parameter_groups(self, head: Head) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Parameters that need another optimiser than the learner's; each group has "params" and its settings."""
+        """Parameters that need an optimiser of their own; each group has "params" and its settings."""
         return []
 
 
 def select_rows(value: Tensor, action: Tensor | int, event_dims: int) -> Tensor:
-    """Index the last batch axis of `value`, which has `event_dims` axes behind it.
+    """Index the last batch axis of `value`, which is followed by `event_dims` axes.
 
     Shapes: (..., A, *event), (...) → (..., *event)
     """
     axis = value.ndim - 1 - event_dims
     if axis < 0:
-        raise NfdrlError("select needs a law with one batch axis for the actions")
+        raise NfdrlError("select needs a law with a batch axis for the actions, and this one has none")
     if isinstance(action, int):
         return value.select(axis, action)
     index = action if action.dtype == torch.int64 and action.device == value.device else action.to(value.device).long()

@@ -14,13 +14,7 @@ from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.fitting import LEVELS, Fit, Track, Truths, quantiles_of
 from nfdrl.losses.categorical import categorical_kl, project
-from nfdrl.numerics.atoms import (
-    atomic_mean,
-    bootstrap_atoms,
-    common_shape,
-    equal_masses,
-    midpoints,
-)
+from nfdrl.numerics.atoms import bootstrap_atoms, common_shape, equal_masses, midpoints
 
 
 @final
@@ -38,43 +32,33 @@ class CategoricalLaw(AtomicLaw):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
         return common_shape(self.log_masses.shape, self.atoms.shape)[:-1]
 
     @property
     def reference(self) -> Tensor:
-        """The log-masses."""
         return self.log_masses
 
-    def mean(self) -> Tensor:
-        """Σ mass · atom."""
-        return atomic_mean(self.masses, self.atoms)
-
     def weighted_atoms(self) -> tuple[Tensor, Tensor]:
-        """The masses and the support."""
         return self.masses, self.atoms
 
     def select(self, action: Tensor | int) -> CategoricalLaw:
-        """The laws of the chosen actions."""
         atoms = self.atoms if self.atoms.ndim == 1 else select_rows(self.atoms, action, event_dims=1)
         return CategoricalLaw(select_rows(self.log_masses, action, event_dims=1), atoms)
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> CategoricalLaw:
-        """The same masses on the moved atoms reward + discount · atom."""
         atoms = bootstrap_atoms(self.atoms, reward, discount)
         return CategoricalLaw(self.log_masses, atoms.expand(*self.batch_shape, -1))
 
 
 @final
 class CategoricalHead(LinearHead):
-    """K logits an action; their softmax gives the masses."""
+    """K logits per action; their softmax gives the masses."""
 
     def __init__(self, features: int, actions: int, atoms: int, v_min: float, v_max: float) -> None:
         super().__init__(features, actions, atoms)
         self.support = (v_min, v_max, atoms)
 
     def read(self, raw: Tensor) -> CategoricalLaw:
-        """The categorical laws of all actions."""
         logits = self.by_action(raw)
         # Made in the dtype of the logits: a buffer in float32 would stay rounded after `.double()`.
         support = torch.linspace(*self.support, dtype=logits.dtype, device=logits.device)
@@ -100,7 +84,6 @@ class C51(Method):
             raise NfdrlError(f"c51 needs atoms ≥ 2 and v_min < v_max, got {self}")
 
     def head(self, features: int, actions: int) -> CategoricalHead:
-        """A linear head of `atoms` logits an action."""
         return CategoricalHead(features, actions, self.atoms, self.v_min, self.v_max)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
@@ -110,7 +93,7 @@ class C51(Method):
         """
         assert isinstance(predicted, CategoricalLaw)
         if predicted.atoms.ndim != 1:
-            raise NfdrlError("c51 compares against a law on its fixed support; this one was bootstrapped")
+            raise NfdrlError("c51 predicts on its fixed support, but the predicted law was bootstrapped off it")
         if isinstance(target, CategoricalLaw):
             masses, atoms = target.masses, target.atoms
         else:
@@ -119,7 +102,6 @@ class C51(Method):
         return categorical_kl(predicted.log_masses, project(masses, atoms, predicted.atoms))
 
     def within(self, low: float, high: float) -> C51:
-        """The same number of atoms on [low, high]."""
         return replace(self, v_min=low, v_max=high)
 
     def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:  # noqa: ARG002

@@ -22,20 +22,16 @@ class DiracLaw(Law):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
         return self.value.shape
 
     @property
     def reference(self) -> Tensor:
-        """The value."""
         return self.value
 
     def mean(self) -> Tensor:
-        """The value itself."""
         return self.value
 
     def variance(self) -> Tensor:
-        """Zero."""
         return torch.zeros_like(self.value)
 
     def _quantile(self, tau: Tensor) -> Tensor:
@@ -48,24 +44,21 @@ class DiracLaw(Law):
         return self._quantile(alpha)
 
     def select(self, action: Tensor | int) -> DiracLaw:
-        """The laws of the chosen actions."""
         return DiracLaw(select_rows(self.value, action, event_dims=0))
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> DiracLaw:
-        """The point reward + discount · value."""
         shift, scale = bellman_coefficients(reward, discount, self.value)
         return DiracLaw(shift + scale * self.value)
 
 
 @final
 class DiracHead(LinearHead):
-    """One linear output an action."""
+    """One linear output per action."""
 
     def __init__(self, features: int, actions: int) -> None:
         super().__init__(features, actions, 1)
 
     def read(self, raw: Tensor) -> DiracLaw:
-        """The point laws of all actions."""
         return DiracLaw(raw)
 
 
@@ -81,7 +74,6 @@ class DQN(Method):
     huber_threshold: float | None = 1.0  # Mnih et al. 2015, Methods: error clipped to [−1, 1]; None is the plain square
 
     def head(self, features: int, actions: int) -> DiracHead:
-        """A linear head."""
         return DiracHead(features, actions)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
@@ -96,5 +88,4 @@ class DQN(Method):
         return replace(self, huber_threshold=None)
 
     def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:  # noqa: ARG002
-        """The means."""
         return DiracLaw(torch.stack([truth.mean() for truth in truths]))

@@ -14,11 +14,7 @@ from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.fitting import LEVELS, Fit, Track, Truths, quantiles_of
 from nfdrl.losses.expectile import expectile_regression
-from nfdrl.numerics.atoms import (
-    bootstrap_atoms,
-    equal_masses,
-    midpoints,
-)
+from nfdrl.numerics.atoms import bootstrap_atoms, equal_masses, midpoints
 from nfdrl.numerics.expectiles import impute_atoms
 
 BISECTIONS = 60
@@ -37,13 +33,7 @@ class ExpectileLaw(AtomicLaw):
     levels: Tensor
 
     @property
-    def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
-        return self.values.shape[:-1]
-
-    @property
     def reference(self) -> Tensor:
-        """The expectiles."""
         return self.values
 
     def weighted_atoms(self) -> tuple[Tensor, Tensor]:
@@ -51,28 +41,24 @@ class ExpectileLaw(AtomicLaw):
         return impute_atoms(self.values, self.levels)
 
     def mean(self) -> Tensor:
-        """The ½-expectile."""
         return self.values[..., self.levels.shape[0] // 2]
 
     def select(self, action: Tensor | int) -> ExpectileLaw:
-        """The laws of the chosen actions."""
         return ExpectileLaw(select_rows(self.values, action, event_dims=1), self.levels)
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> ExpectileLaw:
-        """The moved expectiles reward + discount · value."""
         return ExpectileLaw(bootstrap_atoms(self.values, reward, discount), self.levels)
 
 
 @final
 class ExpectileHead(LinearHead):
-    """K linear outputs an action."""
+    """K linear outputs per action."""
 
     def __init__(self, features: int, actions: int, expectiles: int, outermost_level: float) -> None:
         super().__init__(features, actions, expectiles)
         self.levels = (outermost_level, 1 - outermost_level, expectiles)
 
     def read(self, raw: Tensor) -> ExpectileLaw:
-        """The expectile laws of all actions."""
         values = self.by_action(raw)
         return ExpectileLaw(values, torch.linspace(*self.levels, dtype=values.dtype, device=values.device))
 
@@ -93,18 +79,17 @@ class ERDQN(Method):
 
     def __post_init__(self) -> None:
         if self.expectiles < 3 or self.expectiles % 2 == 0:
-            raise NfdrlError(f"er-dqn needs an odd number of expectiles from 3 up, got {self.expectiles}")
+            raise NfdrlError(f"expectiles must be odd and at least 3, got {self.expectiles}")
         if not 0 < self.outermost_level < 0.5:
-            raise NfdrlError(f"er-dqn needs 0 < outermost_level < 0.5, got {self.outermost_level}")
+            raise NfdrlError(f"outermost_level must lie strictly between 0 and 0.5, got {self.outermost_level}")
 
     def head(self, features: int, actions: int) -> ExpectileHead:
-        """A linear head of `expectiles` values an action."""
         return ExpectileHead(features, actions, self.expectiles, self.outermost_level)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
         """Expectile regression onto the imputed target; shape (...).
 
-        A target that is no expectile law is taken at midpoint quantiles, one for each expectile.
+        A target that is not an expectile law is taken at as many midpoint quantiles.
         """
         assert isinstance(predicted, ExpectileLaw)
         if isinstance(target, ExpectileLaw):

@@ -1,4 +1,4 @@
-"""The best laws that a family can hold: made from quantiles of exact laws, and fitted where there is no formula."""
+"""The best laws a family can hold: from quantiles of exact laws, or fitted where there is no formula."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from nfdrl.numerics.base_points import base_points
 Truths = Sequence[MixtureLaw]
 Track = Callable[[Iterable[int], str], Iterable[int]]
 
-LEVELS = 4096  # quantiles that stand for an exact law where its family's best law is computed from them
+LEVELS = 4096  # quantiles that stand for an exact law where a formula gives the best law
 FIT_LEVELS = 512  # quantiles of the exact law that a flow is fitted to
 RATE, REFINING_RATE = 0.1, 0.01
-KEPT = 2  # starts that are followed to the end, the best after an eighth of the updates
+KEPT = 2  # starts that are followed to the end: the best ones after an eighth of the updates
 LEAST_LOSS = 1e-20
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How long to search: starts, updates of the best ones, and how many times as many refine them."""
+    """How long to search: updates per start, starts, and refining updates as a multiple of the updates."""
 
     updates: int = 2_000
     restarts: int = 1
@@ -64,10 +64,10 @@ def fit_returns(method: Method, targets: Tensor, fit: Fit, track: Track = lambda
 def _descend(
     head: LinearHead, raw: Tensor, targets: Tensor, updates: int, track: Track, *, refine: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Raw outputs after so many steps of Adam with a cosine schedule, and their losses.
+    """Raw outputs after `updates` steps of Adam with a cosine schedule, and their losses.
 
-    To refine is to descend the losses' logarithms, whose slopes do not vanish where the best law lies at infinity, as
-    that of a few atoms does.
+    Refining descends the logarithms of the losses, whose slopes do not vanish where the best law lies at infinity, as
+    it does for a few atoms.
 
     Shapes: (R, P, outputs), (P, M) → (R, P, outputs), (R, P)
     """

@@ -61,30 +61,10 @@ class FlowLaw(PushforwardLaw):
         validate: bool = True,
     ) -> None:
         self.weights, self.locations, self.scales = weights, locations, scales
-        self._bound = bound
-        self._center = torch.zeros_like(bound) if center is None else center
+        self.bound = bound
+        self.center = torch.zeros_like(bound) if center is None else center
         if validate:
             self._check()
-
-    @property
-    def bound(self) -> Tensor:
-        """The range G: half the length of the support; shape (...)."""
-        return self._bound
-
-    @property
-    def center(self) -> Tensor:
-        """The middle of the support: 0 until a bootstrap moves it; shape (...)."""
-        return self._center
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
-        return self._bound.shape
-
-    @property
-    def reference(self) -> Tensor:
-        """The bound, for its dtype and device."""
-        return self._bound
 
     def _check(self) -> None:
         shape = self.weights.shape
@@ -129,7 +109,6 @@ class FlowLaw(PushforwardLaw):
 
     @property
     def unit(self) -> Flow:
-        """The mixture CDF."""
         return MixtureCDF(self.weights, self.locations, self.scales)
 
     def at(self, z: Tensor) -> Tensor:
@@ -163,7 +142,6 @@ class FlowLaw(PushforwardLaw):
         return -self.locations * (1 + self.scales.square()).rsqrt()
 
     def select(self, action: Tensor | int) -> Self:
-        """The laws of the chosen actions."""
         mixture = (select_rows(part, action, 1) for part in (self.weights, self.locations, self.scales))
         affine = (select_rows(part, action, 0) for part in (self.bound, self.center))
         return type(self)(*mixture, *affine, validate=False)
@@ -208,7 +186,7 @@ def inverse_softplus(value: float) -> float:
 
 @final
 class FlowHead(LinearHead):
-    """A linear layer to (3n · n_flows + 1) numbers for each action, read as a flow law."""
+    """A linear layer with 3n · n_flows + 1 outputs per action, read as a flow law."""
 
     def __init__(
         self,
@@ -226,7 +204,6 @@ class FlowHead(LinearHead):
         nn.init.zeros_(self.linear.bias)
 
     def read(self, raw: Tensor) -> Law:
-        """The flow law of every action."""
         raw = self.by_action(raw)
         if self.n_flows == 1:
             return FlowLaw.from_raw(raw, *self.bounds)
@@ -247,23 +224,24 @@ class FlowMethod(Method):
     components: int = 4  # paper, table of hyper-parameters: n_components
     n_flows: int = 1  # paper, table of hyper-parameters: n_flows
     samples: int = 64  # ours: learns the laws of FrozenLake and MDP3 as closely as 128; the paper trains with 500
-    points: str = "midpoint"  # removes the sampling noise the paper names as a cause of variance; paper: "random"
+    points: str = "midpoint"  # free of the sampling noise that the paper names as a source of variance; paper: "random"
     terminal_std: float = 0.0  # not needed: both sides are smoothed alike; paper: 0.1
     initial_bound: float = 1.0  # the scale of the returns, where it is known
-    held: float = 0.0  # share of it that the range G never gives up: with more than 0, rare returns keep their place
+    held: float = 0.0  # share of it that the range G always keeps: above 0, rare returns keep their place
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work."""
         for name in ("components", "n_flows", "samples"):
             if getattr(self, name) < 1:
                 raise NfdrlError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.initial_bound <= 0 or self.terminal_std < 0:
-            raise NfdrlError("initial_bound must be positive and terminal_std non-negative")
+            raise NfdrlError(
+                "initial_bound must be positive and terminal_std non-negative, "
+                f"got {self.initial_bound} and {self.terminal_std}"
+            )
         if not 0 <= self.held <= 1:
             raise NfdrlError(f"held must lie in [0, 1], got {self.held}")
 
     def head(self, features: int, actions: int) -> FlowHead:
-        """A flow head."""
         least = self.held * self.initial_bound
         return FlowHead(features, actions, self.components, self.n_flows, self.initial_bound, least)
 
@@ -288,32 +266,26 @@ class FlowMethod(Method):
 
     @property
     def name(self) -> str:
-        """NFDRL-S or NFDRL-E, by what it compares with."""
         return self._known[0]
 
     @property
     def label(self) -> str:
-        """What a legend calls it."""
         return self._known[1]
 
     @property
     def colour(self) -> str:
-        """The same in every figure."""
         return self._known[2]
 
     @property
     def tabular_rate(self) -> float:
-        """Adam's first rate where a table of laws is learned."""
         return self._known[3]
 
     def within(self, low: float, high: float) -> FlowMethod:
-        """The method whose laws begin on ± the larger of both."""
+        """The method whose laws begin on ± the larger of the two magnitudes."""
         return replace(self, initial_bound=max(abs(low), abs(high)))
 
     def representation(self) -> str:
-        """The flow's shape and range."""
         return f"flow {self.components}x{self.n_flows} {self.initial_bound} {self.held}"
 
     def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:
-        """The fit to the truths' quantiles."""
         return fit_returns(self, quantiles_of(truths, FIT_LEVELS).to(torch.get_default_dtype()), fit, track)

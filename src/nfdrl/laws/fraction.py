@@ -1,6 +1,6 @@
 """FQF (Yang et al. 2019): a quantile network read at fractions that a second network proposes.
 
-How a learner trains it. `FQF.loss` returns one number a row whose gradient has two parts that never meet: the
+How a learner trains it. `FQF.loss` returns one number per row whose gradient has two parts that never meet: the
 quantile part reaches the torso and the quantile network, the fraction part reaches the proposal network alone. So
 one `backward()` serves both. `FQF.parameter_groups(head)` lists the parameters that need another optimiser than the
 learner's: for each group, keep its "params" out of the main optimiser, clip their gradient to "max_grad_norm", and
@@ -22,17 +22,13 @@ from nfdrl.laws.fitting import Fit, Track, Truths, quantiles_of
 from nfdrl.laws.implicit import ImplicitLaw, QuantileNetwork
 from nfdrl.laws.quantile import QuantileLaw
 from nfdrl.losses.pinball import quantile_huber
-from nfdrl.numerics.atoms import (
-    atomic_mean,
-    bootstrap_atoms,
-    midpoints,
-)
+from nfdrl.numerics.atoms import bootstrap_atoms, midpoints
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class FractionLaw(AtomicLaw):
-    """Σᵢ (τᵢ₊₁ − τᵢ) δ(F⁻¹(τ̂ᵢ)), τ̂ᵢ = (τᵢ + τᵢ₊₁)/2 (Yang et al. 2019, Eq. 2).
+    """Σᵢ (τᵢ₊₁ − τᵢ) δ(F⁻¹(τ̂ᵢ)), τ̂ᵢ = (τᵢ + τᵢ₊₁)/2 (Yang et al. 2019, Eq. 2; its mean: Section 3.3).
 
     `fractions` of shape (..., N+1) run from 0 to 1 and carry the gradient of the proposal network; `atoms` of shape
     (..., N) carry that of the quantile network; `implicit` is the quantile function at every other level.
@@ -53,30 +49,17 @@ class FractionLaw(AtomicLaw):
         return middles(self.fractions.detach())
 
     @property
-    def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
-        return self.atoms.shape[:-1]
-
-    @property
     def reference(self) -> Tensor:
-        """The atoms."""
         return self.atoms
 
-    def mean(self) -> Tensor:
-        """Σᵢ (τᵢ₊₁ − τᵢ) F⁻¹(τ̂ᵢ) (Yang et al. 2019, Section 3.3)."""
-        return atomic_mean(self.masses, self.atoms)
-
     def weighted_atoms(self) -> tuple[Tensor, Tensor]:
-        """The masses between fractions and the quantiles in their middles."""
         return self.masses, self.atoms
 
     def select(self, action: Tensor | int) -> FractionLaw:
-        """The laws of the chosen actions."""
         fractions, atoms = (select_rows(value, action, event_dims=1) for value in (self.fractions, self.atoms))
         return FractionLaw(fractions, atoms, self.implicit.select(action))
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> FractionLaw:
-        """The same masses on the moved atoms reward + discount · atom."""
         atoms = bootstrap_atoms(self.atoms, reward, discount)
         return FractionLaw(self.fractions, atoms, self.implicit.bootstrap(reward, discount))
 
@@ -104,7 +87,7 @@ def fraction_loss(law: FractionLaw) -> Tensor:
 
 @final
 class FractionHead(Head):
-    """A quantile network and a linear proposal of N fractions, one set a state, shared by its actions."""
+    """A quantile network and a linear proposal of N fractions, one set per state, shared by its actions."""
 
     def __init__(self, features: int, actions: int, fractions: int, cosines: int, hidden: int) -> None:
         super().__init__()
@@ -119,7 +102,6 @@ class FractionHead(Head):
         return list(self.proposal.parameters())
 
     def forward(self, features: Tensor) -> FractionLaw:
-        """The laws of all actions; shape (..., F) → batch shape (..., A)."""
         implicit = ImplicitLaw(
             self.network, features, self.proposal.out_features, features.new_zeros(()), features.new_ones(())
         )
@@ -151,7 +133,6 @@ class FQF(Method):
     fraction_max_grad_norm: float = 10.0  # ours: the gradient grows with the scale of the returns
 
     def head(self, features: int, actions: int) -> FractionHead:
-        """A quantile network and a proposal network on the features."""
         return FractionHead(features, actions, self.fractions, self.cosines, self.hidden)
 
     def parameter_groups(self, head: Head) -> list[dict[str, Any]]:
@@ -171,7 +152,7 @@ class FQF(Method):
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
         """Quantile Huber loss (Yang et al. 2019, Eq. 8) plus the fraction loss; shape (...).
 
-        A target that is no fraction law is taken at `fractions` midpoint quantiles.
+        A target that is not a fraction law is taken at `fractions` midpoint quantiles.
         """
         assert isinstance(predicted, FractionLaw)
         if isinstance(target, FractionLaw):
@@ -182,7 +163,6 @@ class FQF(Method):
         return quantile_part + fraction_loss(predicted)
 
     def without_huber(self) -> FQF:
-        """The pinball loss."""
         return replace(self, huber_threshold=0.0)
 
     def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:  # noqa: ARG002

@@ -59,11 +59,11 @@ class ImplicitLaw(Law):
     """The law of shift + scale · q(U), U uniform: q is evaluated when asked for, at the levels asked for.
 
     `action` is None for the laws of all actions (batch shape (..., A)) and a tensor of shape (...) after `select`.
-    The quantiles of a network may cross. `quantile` and `cvar` read the network as it is, as the authors do; mean and
+    The network's quantiles may cross. `quantile` and `cvar` read them as they are, as the authors do; mean and
     variance use `levels` midpoint levels, and so does `cvar` on (0, α); `cdf` is P(q(U) ≤ y) on a fine grid.
 
-    A law made, selected or bootstrapped where gradients are off is `frozen`: like a tensor made there, it sends no
-    gradient to the network, however late it is evaluated. It does see later changes of the network's weights.
+    A law made, selected or bootstrapped with gradients off is `frozen`: like a tensor made there, it sends no gradient
+    to the network, however late it is evaluated. It does see later changes to the network's weights.
     """
 
     network: QuantileNetwork
@@ -76,13 +76,11 @@ class ImplicitLaw(Law):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
         rows = self.features.shape[:-1]
         return rows if self.action is not None else torch.Size((*rows, self.network.output.out_features))
 
     @property
     def reference(self) -> Tensor:
-        """The features."""
         return self.features
 
     def mean(self) -> Tensor:
@@ -90,7 +88,6 @@ class ImplicitLaw(Law):
         return self._grid(self.levels).mean(-1)
 
     def variance(self) -> Tensor:
-        """The variance over the midpoint levels."""
         values = self._grid(self.levels)
         return atomic_variance(equal_masses(values), values)
 
@@ -115,9 +112,8 @@ class ImplicitLaw(Law):
         return values.reshape(*values.shape[:-1], *inner.shape[-2:]).mean(-1)
 
     def select(self, action: Tensor | int) -> ImplicitLaw:
-        """The laws of the chosen actions."""
         if self.action is not None:
-            raise NfdrlError("select needs a law with one batch axis for the actions")
+            raise NfdrlError("select needs a law with a batch axis for the actions: this one was already selected")
         rows = self.features.shape[:-1]
         index = torch.as_tensor(action, device=self.features.device).long().expand(rows)
         shift, scale = (
@@ -127,7 +123,6 @@ class ImplicitLaw(Law):
         return replace(self, action=index, shift=shift, scale=scale, frozen=self._frozen_now())
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> ImplicitLaw:
-        """The same network behind the composed shift and scale."""
         r, gamma = bellman_coefficients(reward, discount, self.features)
         return replace(self, shift=r + gamma * self.shift, scale=gamma * self.scale, frozen=self._frozen_now())
 
@@ -137,7 +132,7 @@ class ImplicitLaw(Law):
 
 @final
 class ImplicitHead(Head):
-    """A quantile network, read out lazily."""
+    """A quantile network, evaluated lazily."""
 
     def __init__(self, features: int, actions: int, cosines: int, hidden: int, levels: int) -> None:
         super().__init__()
@@ -145,7 +140,6 @@ class ImplicitHead(Head):
         self.levels = levels
 
     def forward(self, features: Tensor) -> ImplicitLaw:
-        """The implicit laws of all actions; shape (..., F) → batch shape (..., A)."""
         return ImplicitLaw(self.network, features, self.levels, features.new_zeros(()), features.new_ones(()))
 
 
@@ -168,19 +162,13 @@ class IQN(Method):
     huber_threshold: float = 1.0  # κ of Dabney et al. 2018b, Section 4: 1
 
     def head(self, features: int, actions: int) -> ImplicitHead:
-        """A quantile network on the features."""
         return ImplicitHead(features, actions, self.cosines, self.hidden, self.acting_levels)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
         """Quantile Huber loss at N random levels against N′ random quantiles of the target; shape (...)."""
-        like = predicted.reference
-        shape = (*predicted.batch_shape, self.samples)
-        uniform = torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device)
-        eps = torch.finfo(like.dtype).eps
-        tau = uniform.clamp(eps, 1 - eps)
+        tau = predicted._random_levels(self.samples, generator)
         targets = target.sample(self.target_samples, generator)
         return quantile_huber(predicted._quantile(tau), tau, targets, self.huber_threshold)
 
     def without_huber(self) -> IQN:
-        """The pinball loss."""
         return replace(self, huber_threshold=0.0)

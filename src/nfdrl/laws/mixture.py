@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from nfdrl.errors import NfdrlError, check_discount, check_finite
+from nfdrl.errors import NfdrlError, check_finite
 from nfdrl.laws.base import Law, select_rows
+from nfdrl.numerics.atoms import bellman_coefficients
 
 MASS_TOLERANCE = 1e-6  # how far from 1 the masses may sum before they are refused
 BISECTIONS = 100  # halvings of the bracket; a float64 has 53 bits, the rest covers a wide bracket
@@ -33,17 +34,16 @@ class MixtureLaw(Law):
         weights, means, stds = _as_floats(weights), _as_floats(means), _as_floats(stds)
         if not (weights.shape == means.shape == stds.shape):
             shapes = ", ".join(str(tuple(t.shape)) for t in (weights, means, stds))
-            raise NfdrlError(f"weights, means and stds must have one shape, got {shapes}")
+            raise NfdrlError(f"weights, means and stds must share one shape, got {shapes}")
         if weights.ndim == 0 or weights.shape[-1] == 0:
             raise NfdrlError(f"a mixture needs a last axis of components, got shape {tuple(weights.shape)}")
         for name, value in (("weights", weights), ("means", means), ("stds", stds)):
             check_finite(name, value)
-        self.weights = _normalised(weights)
-        self.means = means
         if bool((stds < 0).any()):
             raise NfdrlError(f"stds must be at least 0, got {float(stds.min())}")
-        self.stds = stds
-        self._pure = not bool(((stds > 0) & (self.weights > 0)).any())
+        self.weights, self.means, self.stds = _normalised(weights), means, stds
+        # Whether every law of the batch is made of atoms alone.
+        self.is_atomic = not bool(((stds > 0) & (self.weights > 0)).any())
 
     @classmethod
     def dirac(cls, value: Tensor | float) -> Self:
@@ -59,7 +59,7 @@ class MixtureLaw(Law):
 
     @classmethod
     def empirical(cls, samples: Tensor | list[float]) -> Self:
-        """The empirical law of `samples` along the last axis; equal samples of one law share an atom."""
+        """The empirical law of `samples` along the last axis; equal samples share an atom where there is one law."""
         values = _as_floats(samples)
         if values.ndim == 1 and values.shape[0] > 0:
             check_finite("samples", values)
@@ -69,23 +69,16 @@ class MixtureLaw(Law):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
         return self.weights.shape[:-1]
 
     @property
     def reference(self) -> Tensor:
-        """The component means."""
         return self.means
 
     @property
     def has_atoms(self) -> bool:
         """Whether any law of the batch has a point of positive probability."""
         return bool(((self.stds == 0) & (self.weights > 0)).any())
-
-    @property
-    def is_atomic(self) -> bool:
-        """Whether every law of the batch is made of atoms alone."""
-        return self._pure
 
     def mean(self) -> Tensor:
         """Σ wᵢ mᵢ."""
@@ -101,11 +94,11 @@ class MixtureLaw(Law):
         return self._at_points(lambda at: self._mass_until(at, closed=False), y)
 
     def log_prob(self, y: Tensor | float) -> Tensor:
-        """The log-density at `y`; an error when there is an atom, which has none."""
+        """The log-density at `y`; an error where the law has an atom."""
         return self._at_points(self._log_prob, y)
 
     def pdf(self, y: Tensor | float) -> Tensor:
-        """The density at `y`; an error when there is an atom, which has none."""
+        """The density at `y`; an error where the law has an atom."""
         return self.log_prob(y).exp()
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
@@ -119,14 +112,10 @@ class MixtureLaw(Law):
         return means + stds * torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
     def select(self, action: Tensor | int) -> Self:
-        """The laws of the chosen actions: the last batch axis is indexed by `action`."""
         return type(self)(*(select_rows(t, action, 1) for t in (self.weights, self.means, self.stds)))
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> Self:
-        """The law of reward + discount · Z; discount 0 gives a Dirac."""
-        shift = torch.as_tensor(reward, dtype=self.means.dtype, device=self.means.device).unsqueeze(-1)
-        scale = torch.as_tensor(discount, dtype=self.means.dtype, device=self.means.device).unsqueeze(-1)
-        check_discount(scale)
+        shift, scale = (part.unsqueeze(-1) for part in bellman_coefficients(reward, discount, self.means))
         means = shift + scale * self.means
         return type(self)(self.weights.expand_as(means), means, (scale * self.stds).expand_as(means))
 
@@ -135,7 +124,7 @@ class MixtureLaw(Law):
 
     def _mass_until(self, y: Tensor, closed: bool) -> Tensor:
         """P(Z ≤ y), or P(Z < y) when not `closed`."""
-        if self._pure:
+        if self.is_atomic:
             values, before, _ = self._sorted_atoms()
             return _take(before, _search(values, self._spread(y), right=closed, clamp=False))
         at = y.unsqueeze(-1)
@@ -145,7 +134,7 @@ class MixtureLaw(Law):
     def _quantile(self, tau: Tensor) -> Tensor:
         """inf{y: P(Z ≤ y) ≥ τ}."""
         levels = self._spread(tau)
-        if self._pure:
+        if self.is_atomic:
             values, before, _ = self._sorted_atoms()
             return _take(values, _search(before[..., 1:], levels, right=False))
         reach = 9 * self.stds  # Φ(−9) < 1e-18: no level that a float64 holds apart from 0 and 1 is farther out
@@ -168,7 +157,7 @@ class MixtureLaw(Law):
     def _cvar(self, alpha: Tensor) -> Tensor:
         """(E[Z 1{Z ≤ q}] + q(α − P(Z ≤ q)))/α at the quantile q of level α."""
         levels = self._spread(alpha)
-        if self._pure:
+        if self.is_atomic:
             values, before, moment = self._sorted_atoms()
             index = _search(before[..., 1:], levels, right=False)
             return (_take(moment, index) + _take(values, index) * (levels - _take(before, index))) / levels
@@ -184,7 +173,7 @@ class MixtureLaw(Law):
 
     def _log_prob(self, y: Tensor) -> Tensor:
         if self.has_atoms:
-            raise NfdrlError("a law with an atom has no density: ask for its cdf")
+            raise NfdrlError("a law with an atom has no density: use its cdf")
         live = self.weights > 0
         weights, means = self.weights.unsqueeze(-2), self.means.unsqueeze(-2)
         stds = torch.where(live, self.stds, torch.ones_like(self.stds)).unsqueeze(-2)
@@ -192,7 +181,7 @@ class MixtureLaw(Law):
         return torch.logsumexp(weights.log() - stds.log() - 0.5 * standard.square(), -1) - 0.5 * math.log(2 * math.pi)
 
     def _spread(self, points: Tensor) -> Tensor:
-        """Points broadcast to one row for each law: (..., N) → batch_shape + (N,)."""
+        """Points broadcast to one row per law: (..., N) → batch_shape + (N,)."""
         return points.expand(*np.broadcast_shapes(points.shape[:-1], self.batch_shape), points.shape[-1])
 
     def _sorted_atoms(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -215,7 +204,7 @@ def _as_floats(value: Tensor | list[float] | float) -> Tensor:
 
 
 def _normalised(weights: Tensor) -> Tensor:
-    """Weights that sum to 1 to the last bit, after a check that they nearly did."""
+    """The weights over their sum, which must be 1 already, up to rounding."""
     if bool((weights < 0).any()):
         raise NfdrlError(f"masses must be at least 0, got {float(weights.min())}")
     total = weights.sum(-1, keepdim=True)

@@ -34,12 +34,10 @@ class MonotoneLaw(DensityLaw):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
         return common_shape(self.cumulative.shape[:-1], self.shift.shape, self.scale.shape)
 
     @property
     def reference(self) -> Tensor:
-        """The tabulated CDF."""
         return self.cumulative
 
     @property
@@ -114,7 +112,6 @@ class MonotoneLaw(DensityLaw):
         return table.expand(*batch, -1).contiguous(), points.expand(*batch, -1).contiguous()
 
     def select(self, action: Tensor | int) -> MonotoneLaw:
-        """The laws of the chosen actions."""
         shift, scale = (
             value if value.ndim == 0 else select_rows(value.expand(self.batch_shape), action, event_dims=0)
             for value in (self.shift, self.scale)
@@ -122,7 +119,6 @@ class MonotoneLaw(DensityLaw):
         return MonotoneLaw(select_rows(self.cumulative, action, event_dims=1), self.grid, shift, scale)
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> MonotoneLaw:
-        """The same table behind the composed shift and scale."""
         r, gamma = bellman_coefficients(reward, discount, self.cumulative)
         return replace(self, shift=r + gamma * self.shift, scale=gamma * self.scale)
 
@@ -164,7 +160,6 @@ class MonotoneHead(Head):
         return values.transpose(-1, -2)
 
     def forward(self, features: Tensor) -> MonotoneLaw:
-        """The laws of all actions; shape (..., F) → batch shape (..., A)."""
         points = self.grid[2]
         position = torch.linspace(-1, 1, points, dtype=features.dtype, device=features.device)
         integral = cumulative_trapezoid(self.integrand(features, position), INTEGRATION_WIDTH / (points - 1))
@@ -199,7 +194,6 @@ class UMDQN(Method):
             raise NfdrlError(f"umdqn needs points ≥ 4 and v_min < v_max, got {self}")
 
     def head(self, features: int, actions: int) -> MonotoneHead:
-        """A positive network of features and return, integrated on a grid."""
         return MonotoneHead(features, actions, self.hidden, self.points, self.v_min, self.v_max)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
@@ -209,7 +203,6 @@ class UMDQN(Method):
         return difference.square().sum(-1) * (predicted.grid[1] - predicted.grid[0])
 
     def within(self, low: float, high: float) -> UMDQN:
-        """The same number of points on [low, high]."""
         return replace(self, v_min=low, v_max=high)
 
     def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:  # noqa: ARG002

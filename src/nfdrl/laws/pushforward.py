@@ -1,4 +1,4 @@
-"""Laws that are noise sent through a flow: what all of them share, and the one of several flows in a chain."""
+"""Laws of noise sent through a flow: what they share, and the law of several flows in a chain."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from nfdrl.numerics.normal import normal_cdf, normal_quantile
 class PushforwardLaw(DensityLaw):
     """Standard normal noise sent through an increasing flow onto center ± bound.
 
-    The flow is the quantile function after Φ⁻¹, so quantiles need no search and samples come out sorted.
+    The flow after Φ⁻¹ is the quantile function, so quantiles need no search and sorted noise gives sorted samples.
     """
+
+    bound: Tensor  # the range G: half the length of the support; shape `batch_shape`
+    center: Tensor  # the middle of the support; shape `batch_shape`
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        return self.bound.shape
+
+    @property
+    def reference(self) -> Tensor:
+        return self.bound
 
     @property
     @abstractmethod
     def unit(self) -> Flow:
         """The flow onto (0, 1), before it is rescaled."""
-
-    @property
-    @abstractmethod
-    def bound(self) -> Tensor:
-        """The range G: half the length of the support; shape `batch_shape`."""
-
-    @property
-    @abstractmethod
-    def center(self) -> Tensor:
-        """The middle of the support; shape `batch_shape`."""
 
     @abstractmethod
     def at(self, z: Tensor) -> Tensor:
@@ -86,51 +87,27 @@ class ChainLaw(PushforwardLaw):
     POINTS: ClassVar[int] = 2048
 
     def __init__(self, mixtures: tuple[MixtureCDF, ...], bound: Tensor, center: Tensor | None = None) -> None:
-        self.mixtures, self._bound = mixtures, bound
-        self._center = torch.zeros_like(bound) if center is None else center
-
-    @property
-    def bound(self) -> Tensor:
-        """The range G."""
-        return self._bound
-
-    @property
-    def center(self) -> Tensor:
-        """The middle of the support."""
-        return self._center
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
-        return self._bound.shape
-
-    @property
-    def reference(self) -> Tensor:
-        """The bound, for its dtype and device."""
-        return self._bound
+        self.mixtures, self.bound = mixtures, bound
+        self.center = torch.zeros_like(bound) if center is None else center
 
     @property
     def unit(self) -> Flow:
-        """All mixture CDFs, with Φ⁻¹ in between."""
+        """All mixture CDFs, with Φ⁻¹ between each two."""
         flows: list[Flow] = [self.mixtures[0]]
         for mixture in self.mixtures[1:]:
             flows += [Probit(), mixture]
         return Chain(tuple(flows))
 
     def at(self, z: Tensor) -> Tensor:
-        """Returns at base points `z`."""
         return torch.addcmul(self.center.unsqueeze(-1), self.bound.unsqueeze(-1), 2 * self.unit.forward(z) - 1)
 
     def mean(self) -> Tensor:
-        """The mean by quadrature."""
         return self.at(base_points(self.POINTS, like=self.bound)).mean(-1)
 
     def variance(self) -> Tensor:
-        """The variance by quadrature."""
         return self.at(base_points(self.POINTS, like=self.bound)).var(-1, correction=0)
 
     def select(self, action: Tensor | int) -> Self:
-        """The laws of the chosen actions."""
         mixtures = tuple(
             MixtureCDF(*(select_rows(part, action, 1) for part in (m.weights, m.locations, m.scales)))
             for m in self.mixtures
@@ -138,6 +115,5 @@ class ChainLaw(PushforwardLaw):
         return type(self)(mixtures, select_rows(self.bound, action, 0), select_rows(self.center, action, 0))
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> Self:
-        """The law of reward + discount · Z."""
         center, bound = self._moved(reward, discount)
         return type(self)(self.mixtures, bound, center)

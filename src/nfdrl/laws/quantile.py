@@ -13,11 +13,7 @@ from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.fitting import Fit, Track, Truths, quantiles_of
 from nfdrl.losses.pinball import quantile_huber
-from nfdrl.numerics.atoms import (
-    bootstrap_atoms,
-    equal_masses,
-    midpoints,
-)
+from nfdrl.numerics.atoms import bootstrap_atoms, equal_masses, midpoints
 
 
 @final
@@ -33,13 +29,7 @@ class QuantileLaw(AtomicLaw):
     values: Tensor
 
     @property
-    def batch_shape(self) -> torch.Size:
-        """The shape of `mean()`."""
-        return self.values.shape[:-1]
-
-    @property
     def reference(self) -> Tensor:
-        """The values."""
         return self.values
 
     def mean(self) -> Tensor:
@@ -47,27 +37,23 @@ class QuantileLaw(AtomicLaw):
         return self.values.mean(-1)
 
     def weighted_atoms(self) -> tuple[Tensor, Tensor]:
-        """Equal masses on the values."""
         return equal_masses(self.values), self.values
 
     def select(self, action: Tensor | int) -> QuantileLaw:
-        """The laws of the chosen actions."""
         return QuantileLaw(select_rows(self.values, action, event_dims=1))
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> QuantileLaw:
-        """The moved atoms reward + discount · value."""
         return QuantileLaw(bootstrap_atoms(self.values, reward, discount))
 
 
 @final
 class QuantileHead(LinearHead):
-    """N linear outputs an action."""
+    """N linear outputs per action."""
 
     def __init__(self, features: int, actions: int, quantiles: int) -> None:
         super().__init__(features, actions, quantiles)
 
     def read(self, raw: Tensor) -> QuantileLaw:
-        """The quantile laws of all actions."""
         return QuantileLaw(self.by_action(raw))
 
 
@@ -85,13 +71,12 @@ class QRDQN(Method):
     huber_threshold: float = 1.0  # Dabney et al. 2018, QR-DQN-1: κ = 1; 0 is the pinball loss of QR-DQN-0
 
     def head(self, features: int, actions: int) -> QuantileHead:
-        """A linear head of `quantiles` values an action."""
         return QuantileHead(features, actions, self.quantiles)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
         """Quantile Huber loss, summed over predicted and averaged over target quantiles; shape (...).
 
-        A target that is no quantile law is taken at its midpoint quantiles.
+        A target that is not a quantile law is taken at its midpoint quantiles.
         """
         assert isinstance(predicted, QuantileLaw)
         levels = midpoints(predicted.values.shape[-1], predicted.values)
@@ -99,7 +84,6 @@ class QRDQN(Method):
         return quantile_huber(predicted.values, levels, values, self.huber_threshold)
 
     def without_huber(self) -> QRDQN:
-        """The pinball loss."""
         return replace(self, huber_threshold=0.0)
 
     def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:  # noqa: ARG002

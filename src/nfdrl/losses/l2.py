@@ -20,5 +20,4 @@ class L2(GridDistance):
     power: ClassVar[int] = -1  # masses over the step are densities
 
     def weight(self, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:  # noqa: ARG002
-        """One."""
         return torch.ones((), dtype=dtype, device=device)

@@ -12,8 +12,7 @@ def quantile_huber(quantiles: Tensor, levels: Tensor, targets: Tensor, threshold
     """Huber quantile regression: Σᵢ Eⱼ |τᵢ − 1{uᵢⱼ < 0}| L_κ(uᵢⱼ)/κ with uᵢⱼ = targetⱼ − quantileᵢ.
 
     Dabney et al. 2018, Eq. 10 and Algorithm 1, divided by κ as in Dabney et al. 2018b, Eq. 3. The sum runs over
-    the N predicted quantiles, the mean over the N′ targets. A threshold
-    κ of 0 gives the plain pinball loss, the limit of L_κ/κ.
+    the N predicted quantiles, the mean over the N′ targets. κ = 0 gives the plain pinball loss, the limit of L_κ/κ.
 
     Shapes: (..., N), (N,) or (..., N), (..., N′) → (...)
     """

@@ -14,7 +14,7 @@ from nfdrl.errors import check_discount
 
 
 def common_shape(*shapes: Sequence[int]) -> torch.Size:
-    """The shape to which all the given ones broadcast."""
+    """The shape to which all the given shapes broadcast."""
     shape: torch.Size = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
     return shape
 

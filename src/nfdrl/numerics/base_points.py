@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.numerics.atoms import midpoints
 from nfdrl.numerics.constants import constant
 from nfdrl.numerics.normal import normal_quantile
 
@@ -13,9 +14,9 @@ RULES = ("midpoint", "random")
 
 
 def base_points(n: int, rule: str = "midpoint", *, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """`n` sorted base points: zₖ = Φ⁻¹((k + ½)/n), free of noise, or sorted draws as in the paper.
+    """`n` sorted base points: zₖ = Φ⁻¹((k + ½)/n), free of noise, or sorted random draws as in the paper.
 
-    Sorted base points give sorted returns, because a flow increases.
+    Sorted base points give sorted returns, because a flow is increasing.
     """
     if n < 1:
         raise NfdrlError(f"the number of base points must be at least 1, got {n}")
@@ -28,5 +29,4 @@ def base_points(n: int, rule: str = "midpoint", *, like: Tensor, generator: torc
 
 @constant
 def _midpoints(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    levels = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    return normal_quantile(levels).to(dtype=dtype, device=device)
+    return normal_quantile(midpoints(n, torch.empty((), dtype=torch.float64))).to(dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""Tensors that depend on nothing but numbers: made once, and anew while PyTorch traces a graph."""
+"""Tensors that depend only on numbers: made once, but made afresh while PyTorch traces a graph."""
 
 from __future__ import annotations
 

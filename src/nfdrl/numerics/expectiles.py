@@ -14,13 +14,13 @@ def asymmetric_weight(error: Tensor, level: Tensor) -> Tensor:
 def impute_atoms(expectiles: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
     """Masses and atoms of a law whose expectiles at `levels` (odd in number, ½ in the middle) are the given ones.
 
-    In closed form. With m = e(½) the first-order condition τ E(Z−e)₊ = (1−τ) E(e−Z)₊ of Newey and Powell (1987) and
+    In closed form: with m = e(½), the first-order condition τ E(Z−e)₊ = (1−τ) E(e−Z)₊ of Newey and Powell (1987) and
     E(e−Z)₊ = G(e) + e − m say that the convex function G(e) = E(Z−e)₊ takes at every other expectile the value
     (1−τ)(e−m)/(2τ−1). Straight lines through these points make a law: a slope is F − 1, a kink is an atom, and
-    the two outer lines run on until they meet G(e) = m − e (all mass above) and G(e) = 0 (all mass below).
+    the two outer lines continue until they meet G(e) = m − e (all mass above) and G(e) = 0 (all mass below).
 
-    Values that are no law's expectiles (an untrained head) bend the lines the wrong way. Their slopes are then made
-    monotone and the atoms moved to the mean m; for expectiles of a law both steps change nothing.
+    Values that are not the expectiles of any law (an untrained head's) bend the lines the wrong way. Their slopes are
+    then made monotone and the atoms moved to the mean m; for the expectiles of a law both steps change nothing.
 
     Shapes: (..., K), (K,) → (..., K−1), (..., K−1)
     """

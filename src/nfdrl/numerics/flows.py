@@ -1,4 +1,4 @@
-"""One-dimensional increasing flows that compose (eq:NF_general), with inverse and log-derivative."""
+"""Increasing one-dimensional flows that compose (eq:NF_general), with inverse and log-derivative."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ class MixtureCDF(Flow):
     scales: Tensor
 
     def forward(self, z: Tensor) -> Tensor:
-        """F(z)."""
         return mixture_cdf(z, self.weights, self.locations, self.scales)
 
     def inverse(self, y: Tensor) -> Tensor:
@@ -46,7 +45,6 @@ class MixtureCDF(Flow):
         return mixture_inverse(y, self.weights, self.locations, self.scales)
 
     def log_derivative(self, z: Tensor) -> Tensor:
-        """log F′(z)."""
         return mixture_log_derivative(z, self.weights, self.locations, self.scales)
 
 
@@ -61,15 +59,12 @@ class Affine(Flow):
     scale: Tensor
 
     def forward(self, z: Tensor) -> Tensor:
-        """Shift + scale · z."""
         return self.shift.unsqueeze(-1) + self.scale.unsqueeze(-1) * z
 
     def inverse(self, y: Tensor) -> Tensor:
-        """(y − shift) / scale."""
         return (y - self.shift.unsqueeze(-1)) / self.scale.unsqueeze(-1)
 
     def log_derivative(self, z: Tensor) -> Tensor:
-        """Log scale, the same everywhere."""
         return self.scale.log().unsqueeze(-1) + torch.zeros_like(z)
 
 
@@ -78,15 +73,12 @@ class Probit(Flow):
     """u ↦ Φ⁻¹(u): carries (0, 1) back to the line between two CDF flows."""
 
     def forward(self, z: Tensor) -> Tensor:
-        """Φ⁻¹(z)."""
         return normal_quantile(z)
 
     def inverse(self, y: Tensor) -> Tensor:
-        """Φ(y)."""
         return cast(Tensor, torch.special.ndtr(y))
 
     def log_derivative(self, z: Tensor) -> Tensor:
-        """−log φ(Φ⁻¹(z))."""
         return -log_phi(normal_quantile(z))
 
 
@@ -97,13 +89,11 @@ class Chain(Flow):
     flows: tuple[Flow, ...]
 
     def forward(self, z: Tensor) -> Tensor:
-        """The image of `z` under all flows in turn."""
         for flow in self.flows:
             z = flow.forward(z)
         return z
 
     def inverse(self, y: Tensor) -> Tensor:
-        """The inverses in reverse order."""
         for flow in reversed(self.flows):
             y = flow.inverse(y)
         return y

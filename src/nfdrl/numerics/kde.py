@@ -25,7 +25,7 @@ MARGIN = 4.0  # bandwidths between the outermost sample and the edge of a grid: 
 
 @dataclass(frozen=True)
 class Grid:
-    """A uniform grid for each batch row: origin + step · (0 … size−1)."""
+    """One uniform grid per batch row: origin + step · (0 … size−1)."""
 
     origin: Tensor
     step: Tensor
@@ -56,27 +56,19 @@ class Grid:
 def bin_linear(samples: Tensor, grid: Grid) -> Tensor:
     """Masses of equally weighted samples on a grid, each shared between its two neighbours.
 
-    Differentiable in the positions of the samples: moving one moves mass from a neighbour to the other.
+    Differentiable in the positions of the samples: moving one moves mass from one neighbour to the other.
 
     Shapes: (..., N) → (..., size)
     """
     position = grid.position(samples)
-    mass = torch.full_like(samples[..., :1], 1 / samples.shape[-1])
-    return share_out(position, grid.left(position), mass, grid.size)
-
-
-def share_out(position: Tensor, left: Tensor, mass: Tensor, size: int) -> Tensor:
-    """A `mass` at each position, shared between the grid points `left` and `left` + 1.
-
-    Shapes: (..., N), (..., N), broadcasting → (..., size)
-    """
+    left, mass = grid.left(position), 1 / samples.shape[-1]
     right = (position - left) * mass
-    masses = torch.zeros(*position.shape[:-1], size, dtype=position.dtype, device=position.device)
+    masses = position.new_zeros(*position.shape[:-1], grid.size)
     return masses.scatter_add(-1, left, mass - right).scatter_add(-1, left + 1, right)
 
 
 def smooth(masses: Tensor, width: Tensor | float, kernel: Kernel = "gaussian") -> Tensor:
-    """Masses on a grid, smoothed by a kernel `width` grid steps wide (one number, or one a row); the sum is kept.
+    """Masses on a grid, smoothed by a kernel `width` grid steps wide (one number, or one per row); the sum is kept.
 
     Shapes: (..., size), () or (...) → (..., size)
     """

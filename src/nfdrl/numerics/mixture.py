@@ -19,7 +19,7 @@ TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
 
 
 def _standardise(z: Tensor, locations: Tensor, scales: Tensor) -> Tensor:
-    # Components stand before the points: (..., n, K) keeps the long axis contiguous.
+    # Components come before points: (..., n, K) keeps the long axis contiguous.
     return (z.unsqueeze(-2) - locations.unsqueeze(-1)) / scales.unsqueeze(-1)
 
 
@@ -38,7 +38,7 @@ def mixture_erf(z: Tensor, amplitudes: Tensor, locations: Tensor, scales: Tensor
 
 
 def erf_forward(z: Tensor, amplitudes: Tensor, locations: Tensor, scales: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The sum of `mixture_erf`, and what `erf_backward` needs of it."""
+    """The sum of `mixture_erf`, and what `erf_backward` needs."""
     rate = SQRT_HALF / scales
     # tᵢ = (z − μᵢ)/(√2 σᵢ), as one multiply-add over (..., n, K).
     t = torch.addcmul((-locations * rate).unsqueeze(-1), rate.unsqueeze(-1), z.unsqueeze(-2))
@@ -128,7 +128,7 @@ def _solve(u: Tensor, weights: Tensor, locations: Tensor, scales: Tensor) -> Ten
 
     A mixture's quantile lies between the smallest and the largest quantile of its components, so the first
     bracket is exact and needs no search. A Newton step must stay inside and be at most half as long as the step
-    before it; otherwise the bracket is halved. So one of the two shrinks each time.
+    before it; otherwise the bracket is halved. So either the step or the bracket shrinks each time.
     """
     upper = u > 0.5
     side = torch.where(upper, -1.0, 1.0).to(u.dtype)

@@ -66,7 +66,7 @@ class _BivariateNormalCdf(torch.autograd.Function):
 
 
 def _phi2_by_owen(h: Tensor, k: Tensor, rho: Tensor) -> Tensor:
-    # At h = k = 0 the ratios below are 0/0; a shift far under rounding picks their limit.
+    # At h = k = 0 the ratios below are 0/0; a shift far below rounding picks their limit.
     h = torch.where(h.abs() < 1e-150, 1e-150, h)
     k = torch.where(k.abs() < 1e-150, 1e-150, k)
     root = (1 - rho.square()).clamp_min(torch.finfo(rho.dtype).tiny).sqrt()

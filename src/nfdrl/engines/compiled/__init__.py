@@ -1,4 +1,4 @@
-"""On a CPU: linear layers in NumPy, and the losses of those methods that have a kernel compiled by Numba."""
+"""The engine for a CPU: linear layers in NumPy, and losses compiled by Numba for methods that have a kernel."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ __all__ = ["CompiledEngine", "obstacle"]
 
 def obstacle(work: Work) -> str | None:
     """Why this engine cannot run; None where it can."""
-    layers = linear_layers(work.online)
-    if not layers:
+    if not linear_layers(work.online):
         return "the network has no linear layers of a torso that nfdrl knows"
     for parameter in work.online.parameters():
         if parameter.device.type != "cpu" or parameter.dtype != torch.float32:
@@ -35,7 +34,7 @@ def obstacle(work: Work) -> str | None:
 
 @final
 class CompiledEngine(Engine):
-    """Layers in NumPy; then the method's kernel, or its law and loss through the graph where it has none."""
+    """Layers in NumPy, then the method's kernel, or its law and loss through the graph where it has none."""
 
     name: ClassVar[str] = "compiled"
 
@@ -48,11 +47,10 @@ class CompiledEngine(Engine):
         self._target = None if work.target is None else Trunk(work.target)
 
     def greedy(self, observation: Array) -> Array:
-        """The actions of greatest value."""
         return self._greedy(self._online.outputs(torch.from_numpy(observation)))
 
     def _greedy(self, outputs: Array) -> Array:
-        """The same from the outputs of the linear layers; a functional without a kernel asks the law."""
+        """The same from the outputs of the linear layers; a functional that has no kernel asks the law."""
         values = None
         if self._kernel is not None:
             values = self._kernel.values(self._by_action(outputs), self.work.risk)
@@ -66,7 +64,7 @@ class CompiledEngine(Engine):
         return outputs.reshape(len(outputs), cast(LinearHead, self.work.online.head).actions, -1)
 
     def differentiate(self, batch: Batch, next_action: Tensor | None = None, weight: Tensor | None = None) -> float:
-        """The mean loss; gradients of linear layers are set, those of a stem and of other heads are added."""
+        """The mean loss; gradients of linear layers are overwritten, those of a stem and other heads are added to."""
         trunk = self._online
         stem = trunk.stem(batch.observation)
         outputs = trunk.dense.forward(stem.detach().numpy())
@@ -94,7 +92,7 @@ class CompiledEngine(Engine):
             chosen = self._greedy(judged)
         else:
             chosen = next_action.numpy()
-        # Every law is a row of its own: one index picks, which is faster than two.
+        # Every law is a row of its own: picking by one index is faster than by two.
         actions = cast(LinearHead, self.work.online.head).actions
         first, share = _rows(len(chosen), actions)
         own, after = outputs.reshape(len(first) * actions, -1), following.reshape(len(first) * actions, -1)
@@ -121,7 +119,6 @@ class CompiledEngine(Engine):
         return [p for p in self.work.online.parameters() if id(p) not in mine]
 
     def adam(self, weights: Tensor, gradient: Tensor, learning_rate: float, eps: float) -> NumbaAdam:
-        """One compiled pass over the weights."""
         return NumbaAdam(weights, gradient, learning_rate, eps)
 
 

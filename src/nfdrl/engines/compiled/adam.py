@@ -7,14 +7,15 @@ import math
 import torch
 from torch import Tensor
 
+from nfdrl.engines.base import Adam
 from nfdrl.engines.compiled.jit import Array, F, compiled
 
 BETA_1, BETA_2 = 0.9, 0.999  # Kingma and Ba 2015, Algorithm 1
 KEPT_1, KEPT_2 = F(1 - BETA_1), F(1 - BETA_2)
 
 
-class NumbaAdam:
-    """Adam (Kingma and Ba 2015, Algorithm 1) on a flat float32 tensor on the CPU."""
+class NumbaAdam(Adam):
+    """Adam on a flat float32 tensor on the CPU."""
 
     def __init__(self, weights: Tensor, gradient: Tensor, learning_rate: float, eps: float) -> None:
         self.learning_rate, self.eps = learning_rate, eps
@@ -24,7 +25,6 @@ class NumbaAdam:
         self._step = self.state["step"].numpy()
 
     def step(self, scale: float) -> None:
-        """Move the weights once, along the gradient times `scale`."""
         self._step += 1
         done = float(self._step)
         rate = self.learning_rate / (1 - BETA_1**done)

@@ -1,9 +1,9 @@
 """The arithmetic of flow laws on the CPU, compiled: each function is one pass over memory.
 
-What `laws.flow`, `losses.exact` and `losses.grid` say in PyTorch, in float32: they are the definition, and the tests
-hold these functions to them. A hundred small operations become five calls, which is most of the time of an update.
+The float32 counterpart of `laws.flow`, `losses.exact` and `losses.grid`, which are the definition; the tests hold
+these functions to them. A hundred small operations become five calls, which saves most of the time of an update.
 
-Numbers that are not finite stay so: a row of them gets a loss that is not a number.
+Numbers that are not finite stay so: a row that has one gets a loss of NaN.
 
 Shapes throughout: raw outputs (B, 3n + 1), base points (N,), returns (B, N), targets (B, M).
 """
@@ -48,8 +48,8 @@ def exp_negative(x: Any) -> Any:
 def erf_of(t: Any, gauss: Any) -> Any:
     """erf(t) where e^{−t²} is known (Abramowitz and Stegun 7.1.26).
 
-    Its absolute error is at most 5e-7, a few roundings of a float near 1: returns are off by so much of their law's
-    range. Relative to a small erf(t) it is large (0.5 % at t = 1e-4), which no return and no gradient here depends on.
+    Its absolute error is at most 5e-7, a few roundings of a float near 1: returns are off by that share of their law's
+    range. Relative to a small erf(t) it is large (0.5 % at t = 1e-4), but no return or gradient here depends on that.
     """
     q = ONE / (ONE + F(0.3275911) * abs(t))
     p = F(1.061405429) * q + F(-1.453152027)
@@ -265,7 +265,7 @@ def merge(y: Array, v: Array) -> tuple[Array, Array]:
             here = y[b, i] if own else v[b, j]
             if i + j:
                 total += before * before * (here - last)
-            # Counted, not added up: F − G is exactly zero at the end.
+            # Counted rather than accumulated, so that F − G is exactly zero at the end.
             after = F(i + 1) * up - F(j) * down if own else F(i) * up - F(j + 1) * down
             if own:
                 slopes[b, i] = before * before - after * after
@@ -279,7 +279,7 @@ def merge(y: Array, v: Array) -> tuple[Array, Array]:
 
 @inlined
 def share_out(samples: Any, mass: Any, low: Any, step: Any, offset: Any, masses: Any, lefts: Any) -> None:
-    """A mass at each sample, shared between its two neighbours on the grid."""
+    """Share the mass of each sample between its two neighbours on the grid."""
     for k in range(len(samples)):
         position = (samples[k] - low) / step + offset
         left = min(max(int(position), 0), len(masses) - 2)

@@ -1,8 +1,8 @@
 """How functions are compiled.
 
-What Numba keeps on disk is made anew only when the file of the function itself changes: a compiled function and all
-that is inlined into it stand in one file. And what was just compiled may differ in the last bit from what is read back
-where one compiled function calls another: none does.
+Numba recompiles what it keeps on disk only when the file of the function itself changes, so a compiled function and
+all that is inlined into it live in one file. And where one compiled function calls another, code just compiled may
+differ in the last bit from the same code read back from disk, so none does.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Array = NDArray[Any]
 F = np.float32
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-# Products may be contracted and divisions become products; NaN and infinity keep their meaning.
+# Products may be contracted and divisions turned into products; NaN and infinity keep their meaning.
 RULES = {"contract", "nsz", "arcp"}
 
 
 def compiled(function: Function) -> Function:
-    """Compiled at its first call, and kept on disk for the next process."""
+    """Compile at the first call, and keep the result on disk for the next process."""
     return cast(Function, njit(cache=True, error_model="numpy", fastmath=RULES)(function))
 
 
@@ -33,7 +33,7 @@ def compiled_sums(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """Part of whatever compiled function calls it."""
+    """Make it part of every compiled function that calls it."""
     return cast(Function, njit(inline="always")(function))
 
 

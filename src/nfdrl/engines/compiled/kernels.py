@@ -1,4 +1,4 @@
-"""Methods on the raw outputs of a linear head, in NumPy: what their laws and losses say, with gradients."""
+"""Methods on the raw outputs of a linear head, in NumPy: their means, their losses and the gradients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Bellman:
-    """r + γZ for each row (eq:bootstrap_Bellman), on whatever returns a law is made of."""
+    """r + γZ per row (eq:bootstrap_Bellman), on whatever returns a law is made of."""
 
     reward: Array
     discount: Array  # 0 where the episode terminated
@@ -54,7 +54,7 @@ class Kernel(ABC):
     """What a linear head's raw outputs mean, and how the loss moves them; float32 arrays in and out."""
 
     def values(self, raw: Array, risk: Valuation) -> Array | None:
-        """The values by which actions are chosen, or None where the law has to be asked; (B, A, K) → (B, A)."""
+        """The values by which actions are chosen, or None if only the law can tell; (B, A, K) → (B, A)."""
         return self.means(raw) if isinstance(risk, Mean) else None
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
-        """The loss of each row between a law and the Bellman target of another, and its gradient in `raw`.
+        """The loss per row between a law and the Bellman target of another, and its gradient in `raw`.
 
         Shapes: (B, K), (B, K) → (B,), (B, K)
         """
@@ -83,7 +83,6 @@ class DiracKernel(Kernel):
     threshold: float | None
 
     def means(self, raw: Array) -> Array:
-        """The outputs themselves."""
         return raw[..., 0]
 
     def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
@@ -108,7 +107,6 @@ class CategoricalKernel(Kernel):
         self.step = (v_max - v_min) / (atoms - 1)
 
     def means(self, raw: Array) -> Array:
-        """Σ mass · atom."""
         found: Array = np.exp(_log_softmax(raw)) @ self.support
         return found
 
@@ -123,7 +121,7 @@ class CategoricalKernel(Kernel):
         """Masses on the support from masses on other atoms (see `losses.categorical.project`)."""
         support = self.support
         position = (atoms.clip(support[0], support[-1]) - support[0]) / F(self.step)
-        if not np.isfinite(position).all():  # no place for the mass, and a loss that says so
+        if not np.isfinite(position).all():  # such mass has no place, and the loss becomes NaN
             masses = np.where(np.isfinite(position), masses, F(np.nan))
             position = np.nan_to_num(position)
         left = position.astype(np.int64).clip(0, len(support) - 2)
@@ -153,12 +151,10 @@ class QuantileKernel(Kernel):
     threshold: float
 
     def means(self, raw: Array) -> Array:
-        """The mean of the quantiles."""
         found: Array = raw.mean(-1)
         return found
 
     def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
-        """The quantile Huber loss."""
         return quantile_huber(raw, bellman(following), F(self.threshold))
 
 
@@ -187,12 +183,11 @@ class FlowKernel(Kernel):
         return super().values(raw, risk)
 
     def means(self, raw: Array) -> Array:
-        """The closed form of every law."""
         found: Array = flow.means(raw.reshape(-1, raw.shape[-1]), self._law)
         return found.reshape(raw.shape[:-1])
 
     def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
-        """Both laws at the same base points, their distance, and its way back."""
+        """Both laws at the same base points, their distance, and its gradient."""
         method, rows = self.method, len(raw)
         z = base_points(method.samples, method.points, like=torch.empty(0), generator=self.generator).numpy()
         y, saved = flow.returns(np.concatenate([raw, following]), self._law, z)

@@ -23,7 +23,7 @@ Layer = nn.Linear | nn.Conv2d
 
 
 class Patches:
-    """The patches of an image that a convolution of stride 1 without padding sees, as rows: it is linear in them."""
+    """The patches of an image that a convolution of stride 1 without padding sees, as rows, in which it is linear."""
 
     def __init__(self, height: int, width: int, channels: int, kernel: int) -> None:
         whole = np.arange(height * width * channels).reshape(height, width, channels)
@@ -39,8 +39,8 @@ class Patches:
 class Dense:
     """Linear layers, the first `rectified` of them followed by ReLU; float32 on the CPU.
 
-    The first may be a convolution, with its `patches`. The arrays are views: they follow the weights wherever PyTorch
-    moves them in place.
+    The first may be a convolution, with its `patches`. The arrays are views: they see every change that PyTorch makes
+    to the weights in place.
     """
 
     def __init__(self, layers: Sequence[Layer], rectified: int, patches: Patches | None = None) -> None:
@@ -63,7 +63,7 @@ class Dense:
         return outputs
 
     def backward(self, outputs: Sequence[Array], grad: Array, to_input: bool) -> Array | None:
-        """Set the parameters' gradients from that of the last output; the input's, where it is asked for."""
+        """Set the parameters' gradients from that of the last output; return the input's if asked."""
         for k in reversed(range(len(self._weights))):
             if k < self.rectified:
                 grad = grad * (outputs[k + 1] > 0)
@@ -72,14 +72,14 @@ class Dense:
             into = self._into[k]
             assert into is not None, "the parameters had no gradients when the views were made"
             np.matmul(grad.T, outputs[k], out=into[0])
-            np.matmul(np.ones(len(grad), np.float32), grad, out=into[1])  # a column sum, as it is fastest
+            np.matmul(np.ones(len(grad), np.float32), grad, out=into[1])  # the fastest way to a column sum
             if k or to_input:
                 grad = grad @ self._weights[k]
         return grad if to_input else None
 
 
 class Trunk:
-    """A network up to the outputs of its linear layers; what comes before these, a stem, stays in PyTorch."""
+    """A network up to the outputs of its linear layers; the stem before them stays in PyTorch."""
 
     def __init__(self, network: Network) -> None:
         self.head, torso = network.head, cast(Torso, network.torso)
@@ -91,16 +91,16 @@ class Trunk:
             self._stem = lambda observation: image.channels_last(observation).flatten(1)
             self._patches = Patches(*torso.image, torso.KERNEL)
         self.learned = any(p.requires_grad for p in parameters)  # whether the stem is
-        self._plain = not parameters  # no gradients to turn off, which takes time
+        self._plain = not parameters  # no gradients to turn off, which would take time
         self._find()
 
     def _find(self) -> None:
-        """Look for weights and gradients, which may have gone elsewhere."""
+        """Find weights and gradients, which may have moved in memory."""
         weight = self.layers[0].weight
         if weight.device.type != "cpu" or weight.dtype != torch.float32:
             raise NfdrlError(
-                f"the network's weights are now {weight.dtype} on {weight.device}: the compiled engine needs "
-                "torch.float32 on the CPU; set engine='graph'"
+                f"the compiled engine needs torch.float32 weights on the CPU, got {weight.dtype} on {weight.device}: "
+                "set engine='graph'"
             )
         self._address = weight.data_ptr()
         rectified = len(self.layers) - isinstance(self.head, LinearHead)
@@ -108,24 +108,24 @@ class Trunk:
 
     @property
     def dense(self) -> Dense:
-        """The linear layers, on the weights as they are."""
+        """The linear layers, on the current weights."""
         if self.layers[0].weight.data_ptr() != self._address:
             self._find()
         return self._dense
 
     def stem(self, observation: Tensor) -> Tensor:
-        """What the linear layers are given; shape (B, ...) → (B, F)."""
+        """The input of the linear layers; shape (B, ...) → (B, F)."""
         return self._stem(observation)
 
     def outputs(self, observation: Tensor) -> Array:
-        """What the linear layers put out, without gradients; shape (B, ...) → (B, outputs)."""
+        """The output of the linear layers, without gradients; shape (B, ...) → (B, outputs)."""
         if self._plain:
             return self.dense.forward(self.stem(observation).numpy())[-1]
         with torch.no_grad():
             return self.dense.forward(self.stem(observation).numpy())[-1]
 
     def law(self, outputs: Tensor) -> Law:
-        """The laws of such outputs."""
+        """The laws that such outputs stand for."""
         return self.head.read(outputs) if isinstance(self.head, LinearHead) else self.head(outputs)
 
     @torch.no_grad()
@@ -135,7 +135,7 @@ class Trunk:
 
 
 def linear_layers(network: Network) -> list[Layer]:
-    """The layers that a trunk runs in NumPy; none where the torso is not one of ours."""
+    """The layers that a trunk runs in NumPy; none if the torso is not one of ours."""
     torso = network.torso
     if not isinstance(torso, Torso):
         return []
@@ -145,7 +145,7 @@ def linear_layers(network: Network) -> list[Layer]:
 
 
 def _view(tensor: Tensor) -> Array:
-    """Its memory; the kernels of a convolution, which lie channels-last, as rows."""
+    """Its memory as an array; the kernels of a convolution, stored channels-last, as rows."""
     array: Array = (tensor if tensor.ndim < 4 else tensor.permute(0, 2, 3, 1)).numpy()
     rows = array if tensor.ndim < 4 else array.reshape(len(array), -1)
     assert np.may_share_memory(rows, array)
