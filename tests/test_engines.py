@@ -26,7 +26,7 @@ from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
-from nfdrl.laws.flow import MIN_SCALE, FlowLaw, FlowMethod, zero_point
+from nfdrl.laws.flow import MIN_SCALE, FlowLaw, zero_point
 from nfdrl.laws.quantile import QRDQN
 from nfdrl.learner import Learner, Optimisation
 from nfdrl.losses.grid import GridDistance
@@ -53,7 +53,7 @@ VARIANTS = METHODS | {
     "nfdrl-s, random points": replace(FLOW, points="random"),
     "nfdrl-s, one Gaussian": replace(FLOW, comparison=Surrogate(kernel="gaussian")),
     "densities": replace(FLOW, comparison=L2()),
-    "nfdrl, mean anchor": replace(METHODS["nfdrl"], anchor=1.0, unit=3.0, start=0.3),
+    "nfdrl, mean anchor": replace(METHODS["nfdrl"], anchor=1.0, unit=3.0, start=0.3, pace=4.0),
     "nfdrl, median anchor": replace(METHODS["nfdrl"], anchor=0.0, unit=0.1),
     "nfdrl, surrogate": replace(METHODS["nfdrl"], comparison=Surrogate(), unit=2.0),
     "nfdrl-s, rooted": replace(FLOW, comparison=Surrogate(rooted=True)),  # no kernel: its loss is the graph's
@@ -146,7 +146,14 @@ def test_a_weight_per_row_multiplies_its_loss(name):
 
 def law_of_raw(raw, least, initial):
     shift = zero_point(raw.shape[-1] // 3, torch.float32, torch.device("cpu")).numpy()
-    return shift, np.float32(MIN_SCALE), np.float32(least), np.float32(initial - least), np.float32(-1)
+    return (
+        shift,
+        np.ones_like(shift),
+        np.float32(MIN_SCALE),
+        np.float32(least),
+        np.float32(initial - least),
+        np.float32(-1),
+    )
 
 
 def test_compiled_returns_and_gradients_match_the_law():

@@ -23,7 +23,7 @@ from nfdrl.numerics.constants import constant
 from nfdrl.numerics.normal import SQRT_HALF, normal_cdf
 
 
-def anchored_law(raw: Tensor, unit: float, anchor: float, start: float) -> FlowLaw:
+def anchored_law(raw: Tensor, unit: float, anchor: float, start: float, pace: float) -> FlowLaw:
     """The law of y(z) = c + Σᵢ aᵢ[Φ((z − μᵢ)/σᵢ) − κᵢ], κᵢ = Φ(−μᵢ/√(s² + σᵢ²)), from raw outputs.
 
     c is the mean of y under noise N(0, s²): with the anchor s = 1 the law's mean, with s = 0 its median. Raw outputs are
@@ -35,8 +35,8 @@ def anchored_law(raw: Tensor, unit: float, anchor: float, start: float) -> FlowL
     n = int(raw.shape[-1]) // 3
     if n < 1 or raw.shape[-1] != 3 * n + 1:
         raise NfdrlError(f"a flow law needs 3n + 1 raw outputs, got {raw.shape[-1]}")
-    shifted = raw + anchored_zero(n, start, raw.dtype, raw.device)
-    sizes, locations, free, center = torch.split(shifted, [n, n, n, 1], -1)
+    zero, paces = anchored_zero(n, start, pace, raw.dtype, raw.device)
+    sizes, locations, free, center = torch.split(torch.addcmul(zero, paces, raw), [n, n, n, 1], -1)
     halves = (0.5 * unit) * sizes.abs()
     scales = MIN_SCALE + nn.functional.softplus(free)
     # Σ aᵢ(Φ − κᵢ) = Σ ½aᵢ(erf − eᵢ), with eᵢ = 2κᵢ − 1.
@@ -48,20 +48,21 @@ def anchored_law(raw: Tensor, unit: float, anchor: float, start: float) -> FlowL
 
 
 @constant
-def anchored_zero(n: int, start: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """What is added to raw outputs so that zeros give the law that training starts from."""
+def anchored_zero(n: int, start: float, pace: float, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """What is added to raw outputs so that zeros give the law that training starts from, and what multiplies them."""
     spread, width = initial_mixture(n)
     scale = inverse_softplus(width - MIN_SCALE)
-    return torch.tensor([start] * n + spread + [scale] * n + [0.0], dtype=dtype, device=device)
+    zero, paces = [start] * n + spread + [scale] * n + [0.0], [1.0] * n + [pace] * (2 * n) + [1.0]
+    return torch.tensor(zero, dtype=dtype, device=device), torch.tensor(paces, dtype=dtype, device=device)
 
 
 @final
 class AnchoredHead(LinearHead):
     """A linear layer to 3n + 1 numbers per action, read as an anchored flow law."""
 
-    def __init__(self, features: int, actions: int, components: int, unit: float, anchor: float, start: float) -> None:
+    def __init__(self, features: int, actions: int, components: int, *settings: float) -> None:
         super().__init__(features, actions, 3 * components + 1)
-        self.settings = unit, anchor, start
+        self.settings = settings
         nn.init.normal_(self.linear.weight, std=0.01 / math.sqrt(features))
         nn.init.zeros_(self.linear.bias)
 
@@ -80,7 +81,8 @@ class AnchoredMethod(Method):
     points: str = "midpoint"
     unit: float = 1.0
     anchor: float = 0.5
-    start: float = 1.0
+    start: float = 0.25
+    pace: float = 1.0
     rate: float = 7e-3
 
     @property
@@ -100,7 +102,7 @@ class AnchoredMethod(Method):
         return self.rate
 
     def head(self, features: int, actions: int) -> AnchoredHead:
-        return AnchoredHead(features, actions, self.components, self.unit, self.anchor, self.start)
+        return AnchoredHead(features, actions, self.components, self.unit, self.anchor, self.start, self.pace)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
         assert isinstance(predicted, PushforwardLaw)

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from nfdrl.engines.compiled.jit import HALF, ONE, TWO, ZERO, Array, F, compiled, compiled_sums, inlined
 
-# What is added to raw outputs; the least scale; the least range, and its unit; the anchor, negative where there is none.
-Law = tuple[Array, F, F, F, F]
+# What is added to raw outputs, and what they are multiplied by before; the least scale; the least range, and its unit;
+# the anchor, negative where there is none.
+Law = tuple[Array, Array, F, F, F, F]
 Grid = tuple[F, F, F, int]
 
 LOG2_E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
@@ -79,10 +80,10 @@ def read_row(raw: Any, b: Any, law: Any, n: Any, parts: Any, p: Any) -> Any:
 
     Amplitudes are those of the error functions: Gwᵢ of `FlowLaw.from_raw`, ½aᵢ of `anchored_law`.
     """
-    shift, least_scale, least, unit, anchor = law
+    shift, pace, least_scale, least, unit, anchor = law
     for i in range(n):
-        parts[p, 1, i] = raw[b, n + i] + shift[n + i]
-        parts[p, 2, i] = least_scale + softplus(raw[b, 2 * n + i] + shift[2 * n + i])
+        parts[p, 1, i] = pace[n + i] * raw[b, n + i] + shift[n + i]
+        parts[p, 2, i] = least_scale + softplus(pace[2 * n + i] * raw[b, 2 * n + i] + shift[2 * n + i])
     middle, bound = ZERO, ZERO
     if anchor >= ZERO:
         middle = unit * (raw[b, 3 * n] + shift[3 * n])
@@ -211,7 +212,7 @@ def returns(raw: Array, law: Law, z: Array) -> tuple[Array, tuple[Array, Array, 
 @compiled_sums
 def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, Array, Array, Array]) -> Array:
     """Slopes in the returns (B, N) to slopes in the raw outputs."""
-    shift, _, _, unit, anchor = law
+    shift, pace, _, _, unit, anchor = law
     erfs, gausses, parts, bounds = saved
     rows, n = len(slope), len(shift) // 3
     result = np.empty((rows, 3 * n + 1), np.float32)
@@ -238,8 +239,9 @@ def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, A
                 to_scale -= steep * gauss * to_middle * q * scale / both
                 to_amplitude = (to_amplitude - erf_of(q, gauss) * to_middle) * HALF * unit
                 to_amplitude = math.copysign(ONE, raw[b, i] + shift[i]) * to_amplitude
-            result[b, i], result[b, n + i] = to_amplitude, to_location
-            result[b, 2 * n + i] = to_scale / (ONE + F(math.exp(-(raw[b, 2 * n + i] + shift[2 * n + i]))))  # softplus
+            free = pace[2 * n + i] * raw[b, 2 * n + i] + shift[2 * n + i]
+            result[b, i], result[b, n + i] = to_amplitude, pace[n + i] * to_location
+            result[b, 2 * n + i] = pace[2 * n + i] * to_scale / (ONE + F(math.exp(-free)))  # softplus
             to_bound += amplitude * to_amplitude
         if anchor >= ZERO:
             result[b, 3 * n] = to_middle * unit

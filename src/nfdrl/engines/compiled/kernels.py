@@ -220,7 +220,7 @@ def _flow(method: FlowMethod, generator: torch.Generator | None) -> Kernel | Non
     if method.n_flows > 1 or not _has_kernel(method.comparison):
         return None
     shift, least = zero_point(method.components, torch.float32, CPU).numpy(), method.held * method.initial_bound
-    law = shift, F(MIN_SCALE), F(least), F(method.initial_bound - least), F(-1)
+    law = shift, np.ones_like(shift), F(MIN_SCALE), F(least), F(method.initial_bound - least), F(-1)
     return FlowKernel(method, law, method.comparison.gain(method.samples), generator)
 
 
@@ -228,8 +228,8 @@ def _flow(method: FlowMethod, generator: torch.Generator | None) -> Kernel | Non
 def _anchored(method: AnchoredMethod, generator: torch.Generator | None) -> Kernel | None:
     if not _has_kernel(method.comparison):
         return None
-    shift = anchored_zero(method.components, method.start, torch.float32, CPU).numpy()
-    law = shift, F(MIN_SCALE), F(0), F(method.unit), F(method.anchor)
+    zero = anchored_zero(method.components, method.start, method.pace, torch.float32, CPU)
+    law = zero[0].numpy(), zero[1].numpy(), F(MIN_SCALE), F(0), F(method.unit), F(method.anchor)
     return FlowKernel(method, law, method.gain(), generator)
 
 
