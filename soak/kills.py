@@ -1,8 +1,8 @@
-"""Kill a training process again and again, resume it each time, and compare the end with a run that nobody disturbed.
+"""Kill a training process again and again, resume it each time, and compare the end with an undisturbed run.
 
 Three kinds of kill, all by SIGKILL: at a random moment of training, in the middle of writing a checkpoint (its
-temporary folder is there), and while the process starts. Exit code 1 where a bit differs, a row of metrics is doubled
-or missing, or more was lost than the work since the last checkpoint.
+temporary folder exists), and while the process starts. Exit code 1 if a bit differs, a row of metrics is repeated or
+missing, or more was lost than the work since the last checkpoint.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def writing(out: Path) -> bool:
 
 
 def kill_once(line: list[str], out: Path, kind: str, rng: random.Random) -> dict[str, object] | None:
-    """Start, wait for the moment, kill; None where the run was over first."""
+    """Start, wait for the moment, kill; None if the run ended first."""
     before = newest_step(out)
     with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         if kind == "start":

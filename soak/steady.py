@@ -1,8 +1,8 @@
 """Train for a long time at small scale, checkpoints included, and watch memory, threads and open files.
 
-Exit code 1 where the resident memory grows by 2 % or more once the replay is full, or threads or files become more.
-TensorBoard's own thread opens its event file anew for each flush, so that file is now and then seen open: it is counted
-apart, and more than one of it fails as well. Whatever else is open beyond the usual is named in the result.
+Exit code 1 if resident memory grows by 2 % or more once the replay is full, or the number of threads or files grows.
+TensorBoard's own thread reopens its event file for each flush, so that file is sometimes open: it is counted apart, and
+more than one of it fails as well. The result names whatever else is open beyond the usual files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LIMIT, INTERVAL, WARM = 0.02, 2_000, 10_000
 
 
 def resident() -> tuple[int, int, list[str], int]:
-    """Bytes of memory, threads, names of open files of this process, and how many of TensorBoard's besides."""
+    """Bytes of memory, threads, and open files of this process: their names, and the number of TensorBoard's."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     names = []
     for fd in os.listdir("/proc/self/fd"):
@@ -67,7 +67,7 @@ def main() -> int:
             if isinstance(event, Pause):
                 checkpoints.save(agent, regular=True)
             full = agent.trainer.replay.filled == agent.trainer.replay.length and checkpoints.best is not None
-            # From the fourth checkpoint on everything that is made once has been made.
+            # By the fourth checkpoint, everything that is made once has been made.
             if isinstance(event, Report) and full and agent.step > WARM:
                 memory, threads, files, events = resident()
                 usual = usual or files

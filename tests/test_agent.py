@@ -46,7 +46,7 @@ def weights(agent: Agent) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("env", ["CartPole-v1", "FrozenLake-v1"])
-def test_every_method_learns_acts_and_comes_back_from_disk(method: str, env: str, tmp_path: Path) -> None:
+def test_every_method_learns_acts_and_survives_save_and_load(method: str, env: str, tmp_path: Path) -> None:
     agent = Agent(method, env, config=SMALL).learn(100, progress=False)
     before = [value.clone() for value in weights(agent).values()]
     agent.learn(40, progress=False)
@@ -144,7 +144,7 @@ def test_the_range_is_observed_and_the_first_weights_stay(method: str, monkeypat
     assert agent.method is METHODS[method]
     assert agent.predict(np.zeros((5, 4)))[0].shape == (5,)
     assert agent.returns(np.zeros((5, 4))).batch_shape == (5, 2)
-    with pytest.raises(NfdrlError, match="its first 64 steps are random"):
+    with pytest.raises(NfdrlError, match="begins after 64 random steps, got 63"):
         _ = agent.learner
     agent.learn(50, progress=False)
     assert built == [agent.learner]  # once
@@ -166,7 +166,7 @@ def test_learning_leaves_global_generators_alone() -> None:
     assert (np.random.get_state()[1] == draws).all()  # type: ignore[index]  # noqa: NPY002
 
 
-def test_a_loaded_agent_goes_on(agent: Agent, tmp_path: Path) -> None:
+def test_a_loaded_agent_continues_learning(agent: Agent, tmp_path: Path) -> None:
     agent.save(tmp_path)
     loaded = Agent.load(tmp_path)
     assert (loaded.step, loaded.learner.updates) == (agent.step, agent.learner.updates)
@@ -178,7 +178,7 @@ def test_a_loaded_agent_goes_on(agent: Agent, tmp_path: Path) -> None:
     assert loaded.learner.updates > agent.learner.updates
 
 
-def test_risk_decides_the_action_and_is_saved(tmp_path: Path) -> None:
+def test_risk_chooses_the_action_and_is_saved(tmp_path: Path) -> None:
     averse = Agent("nfdrl-s", "CartPole-v1", config=SMALL, risk="cvar:0.1").learn(100, progress=False)
     averse.save(tmp_path / "averse")
     loaded = Agent.load(tmp_path / "averse")
@@ -198,7 +198,7 @@ def test_risk_decides_the_action_and_is_saved(tmp_path: Path) -> None:
     assert Agent.load(tmp_path / "own", risk=second_action).predict(observations)[0].tolist() == [1] * 20
 
 
-def test_an_agent_does_not_come_back_in_another_environment(agent: Agent, tmp_path: Path) -> None:
+def test_loading_into_another_environment_is_refused(agent: Agent, tmp_path: Path) -> None:
     with pytest.raises(NfdrlError, match=r"no saved agent .* manifest.json is missing"):
         Agent.load(tmp_path / "nowhere")
     agent.save(tmp_path)
@@ -232,7 +232,7 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         source_of("LunarLander-v3")
 
 
-def test_images_are_learned_from() -> None:
+def test_agents_learn_from_images() -> None:
     class Pixels(gymnasium.Env[Any, Any]):
         observation_space = Box(0, 255, (6, 6, 3), np.uint8)
         action_space = gymnasium.spaces.Discrete(2)
@@ -266,7 +266,7 @@ def replay_of(rewards: list[list[float]], terminated: bool, discount: float = 0.
 def test_observed_ranges_worked_by_hand() -> None:
     # A goal that ends the episode is reached once: [0, 1], whatever the discount.
     assert observed_range(replay_of([[0, 0, 1], [0, 0]], True)) == (0, 1)
-    # A reward of 1 each step may go on for 1/(1 − 0.9) = 10 steps; the longest return seen, 1 + 0.9 + … + 0.9⁴ =
+    # A reward of 1 per step may continue for 1/(1 − 0.9) = 10 steps; the longest return seen, 1 + 0.9 + … + 0.9⁴ =
     # 4.0951, widened by twice its width is 12.2853: the first bound holds.
     low, high = observed_range(replay_of([[1] * 5, [1] * 3], True))
     assert (low, high) == (0, pytest.approx(10))
@@ -276,7 +276,7 @@ def test_observed_ranges_worked_by_hand() -> None:
     assert observed_range(replay_of([[0, 0, 0]], True)) == (-1, 1)
 
 
-def test_every_method_that_asks_gets_the_same_range() -> None:
+def test_every_method_gets_the_same_observed_range() -> None:
     for method in METHODS.values():
         scaled = method.within(-2.0, 5.0)
         if isinstance(scaled, C51):
@@ -285,7 +285,7 @@ def test_every_method_that_asks_gets_the_same_range() -> None:
             assert scaled.initial_bound == 5
 
 
-def test_the_learner_clips_syncs_and_chooses_as_it_is_told() -> None:
+def test_the_learner_clips_syncs_and_chooses_by_its_settings() -> None:
     draws = torch.Generator().manual_seed(0)
     batch = Batch(
         *(torch.randint(3, (8,), generator=draws) for _ in range(2)),
@@ -328,7 +328,7 @@ def test_fractions_have_their_own_optimiser() -> None:
     assert learner.optimizer.state["mean"].numel() == everything - special
 
 
-def test_reports_come_as_often_as_asked_and_at_the_end() -> None:
+def test_reports_come_at_their_interval_and_at_the_end() -> None:
     agent = Agent("dqn", "CartPole-v1", config=SMALL)
     reports = [event for event in agent.events(130) if isinstance(event, Report)]
     assert [report.step for report in reports] == [50, 100, 130]
@@ -339,7 +339,7 @@ def test_reports_come_as_often_as_asked_and_at_the_end() -> None:
 def test_several_environments_steps_and_a_soft_target_work_together() -> None:
     config = replace(SMALL, num_envs=3, n_step=3, double_q=True, target_tau=0.1, target_every=1, train_every=5)
     agent = Agent("nfdrl-e", "CartPole-v1", config=config).learn(200, progress=False)
-    # 201 transitions, three a step; the 64 of the warm-up are reached with the 66th
+    # 201 transitions, three per step; the 64 of the warm-up are reached with the 66th
     assert agent.step == 201
     assert agent.learner.updates == (201 - 66 + 3) // 5
 
@@ -353,7 +353,7 @@ def test_the_progress_bar_shows_speed_return_and_loss() -> None:
         assert words in screen.getvalue()
 
 
-def test_presets() -> None:
+def test_presets_have_the_settings_of_their_sources() -> None:
     paper = find_preset("paper")
     assert (paper.steps, paper.config.learning_rate, paper.config.num_envs) == (10_000_000, 5e-5, 4)
     method = paper.adapt(METHODS["nfdrl-s"])
@@ -365,24 +365,23 @@ def test_presets() -> None:
         find_preset("papers")
 
 
-def test_the_package_exports_what_it_says() -> None:
+def test_the_package_exports_its_public_names() -> None:
     assert nfdrl.Agent is Agent
     assert nfdrl.METHODS is METHODS
-    assert nfdrl.Run.__name__ == "Run"
-    assert nfdrl.__version__
+    assert all(getattr(nfdrl, name) for name in nfdrl.__all__)
     assert "nfdrl/MDP1-v0" in gymnasium.registry
     with pytest.raises(AttributeError):
         nfdrl.Agnet  # noqa: B018
 
 
-def test_a_layer_without_live_units_is_reported_and_warned_of_once() -> None:
+def test_a_layer_without_live_units_is_reported_and_warns_once() -> None:
     agent = Agent("dqn", "CartPole-v1", config=replace(SMALL, train_every=1, report_every=100))
     reports = [event for event in agent.events(300) if isinstance(event, Report)]
     assert reports[0].dormant is None  # 37 updates
     assert all(report.dormant is not None and report.dormant < 1 for report in reports[1:])
     with torch.no_grad():
         agent.learner.online.torso.layers[0].bias.fill_(-100)
-    with pytest.warns(UserWarning, match=r"no unit of the layer 'layers.0' answers") as warned:
+    with pytest.warns(UserWarning, match=r"no unit of the layer 'layers.0' responds") as warned:
         later = [event.dormant for event in agent.events(300) if isinstance(event, Report)]
     assert later == [1.0, 1.0, 1.0]
     assert len(warned) == 1

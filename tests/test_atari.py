@@ -42,7 +42,7 @@ def breakout() -> tuple[np.ndarray, list[tuple[np.ndarray, Step]]]:
     return played(AtariStream("breakout", PROTOCOL, 2), 400)
 
 
-def test_a_lost_life_ends_the_return_that_is_learned_and_not_the_episode(breakout: Any) -> None:
+def test_a_lost_life_ends_the_learned_return_but_not_the_episode(breakout: Any) -> None:
     _, steps = breakout
     lost = np.array([step.life_lost for _, step in steps])
     ended = np.array([step.terminated for _, step in steps])
@@ -54,7 +54,7 @@ def test_a_lost_life_ends_the_return_that_is_learned_and_not_the_episode(breakou
         assert lost[: last + 1, env].sum() == 4 * ended[: last + 1, env].sum()
 
 
-def test_single_frames_give_back_what_the_emulator_showed(breakout: Any) -> None:
+def test_single_frames_restore_the_stacks_of_the_emulator(breakout: Any) -> None:
     first, steps = breakout
     space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     storage = FrameStorage(600, 2, space)
@@ -108,17 +108,17 @@ def test_evaluation_plays_the_same_game_in_colour() -> None:
     assert game.get_action_meanings() == ["NOOP", "FIRE", "RIGHT", "LEFT"]
     picture = game.render()
     assert picture.shape == (210, 160, 3)
-    # the brightest red of the wall is no gray: it is a picture in colour
+    # the brightest red of the wall is not grey: the picture is in colour
     assert int(np.ptp(picture.astype(int), axis=-1).max()) > 100
 
 
 def test_the_frame_limit_cuts_an_episode_off() -> None:
     _, steps = played(AtariStream("pong", AtariProtocol(frame_limit=200), 1), 60)
-    assert [bool(step.truncated[0]) for _, step in steps].index(True) == 49  # four frames a step
+    assert [bool(step.truncated[0]) for _, step in steps].index(True) == 49  # four frames per step
     assert not any(step.terminated[0] for _, step in steps)
 
 
-def test_protocols() -> None:
+def test_protocols_have_the_settings_of_their_papers() -> None:
     assert protocol_from({}) == PROTOCOL
     machado = protocol_from({"protocol": "machado", "frame_skip": 5})
     assert (machado.sticky, machado.life_loss, machado.full_actions, machado.frame_skip) == (0.25, False, True, 5)
@@ -140,7 +140,7 @@ def test_protocols() -> None:
         ("MinAtar/Brakeout-v1", "did you mean 'MinAtar/Breakout-v1'"),
         ("ALE/Pong-v5[stiky=0.25]", "did you mean 'sticky'"),
         ("ALE/Pong-v5[sticky=1.5]", r"sticky must lie in \[0, 1\)"),
-        ("ALE/Pong-v5[clip=3]", "clip of an Atari game is like True"),
+        ("ALE/Pong-v5[clip=3]", "clip cannot be 3: it must be true or false"),
         ("ALE/Pong-v5[protocol=minh]", "did you mean 'mnih'"),
         ("ALE/Pong-v5[sticky]", "NAME=VALUE"),
         ("ALE/Pong-v5[", "SETTING=VALUE"),
@@ -160,7 +160,7 @@ def test_a_missing_package_names_the_extra(name: str, extra: str, monkeypatch: p
         source_of(name)
 
 
-def test_stacks_of_given_environments_are_known() -> None:
+def test_stacked_frames_of_given_environments_are_recognised() -> None:
     vector = gymnasium.make_vec("ALE/Pong-v5", num_envs=2)
     plain = gymnasium.make("ALE/Pong-v5", obs_type="grayscale")
     wrapped = gymnasium.wrappers.TimeLimit(gymnasium.wrappers.FrameStackObservation(plain, 4), 100)
@@ -170,7 +170,7 @@ def test_stacks_of_given_environments_are_known() -> None:
     assert isinstance(agent.trainer.replay.storage, FrameStorage)
 
 
-def test_an_agent_learns_saves_and_comes_back(tmp_path: Path) -> None:
+def test_an_agent_learns_and_survives_save_and_load(tmp_path: Path) -> None:
     config = TrainConfig(num_envs=2, learning_starts=40, buffer_size=400, batch_size=4, train_every=8, n_step=3)
     agent = Agent("nfdrl-s", "ALE/Pong-v5[frame_limit=240]", config=config, device="cpu").learn(80, progress=False)
     assert isinstance(agent.trainer.replay.storage, FrameStorage)
@@ -194,7 +194,7 @@ def test_a_replay_that_cannot_fit_is_refused_before_a_step_is_taken() -> None:
         agent.learn(1, progress=False)
 
 
-def test_what_states_differ_in_survives_the_first_updates_on_pong() -> None:
+def test_features_still_tell_states_apart_after_the_first_updates_on_pong() -> None:
     """With PyTorch's first weights and a first range of ±10 a run of 142,000 steps ended with a dead network."""
     preset = PRESETS["atari"]
     config = replace(preset.config, learning_starts=400, buffer_size=1000, double_q=False)

@@ -26,7 +26,7 @@ def refused(capsys, *words):
     return error
 
 
-def test_version_is_the_package_s():
+def test_version_is_that_of_the_package():
     done = shell("--version")
     assert (done.returncode, done.stdout) == (0, f"nfdrl {version('nfdrl')}\n")
 
@@ -48,7 +48,7 @@ def test_help_of_a_verb_shows_an_example_and_the_defaults(capsys, verb, default)
     assert default in text
 
 
-def test_an_unknown_name_is_answered_with_the_nearest(capsys):
+def test_an_unknown_name_suggests_the_nearest(capsys):
     assert "did you mean 'theory'" in refused(capsys, "paper", "theroy")
     assert "did you mean 'losses'" in refused(capsys, "bench", "lossess")
 

@@ -85,7 +85,7 @@ def test_mean_and_cvar_of_the_short_way_by_hand():
         ("below:-0.5", SHORT),
     ],
 )
-def test_what_each_functional_chooses(risk: str, best: int):
+def test_each_functional_chooses_its_way(risk: str, best: int):
     short, long = (parse_risk(risk)(law).item() for law in laws_at_the_start(risky_cliff()))
     assert (LONG if long > short else SHORT) == best
 
@@ -114,12 +114,12 @@ def test_options_reach_the_table():
     assert discounted.mean().item() == pytest.approx(-(1 + 0.5 + 0.25 + 0.125))
 
 
-def test_without_slips_nobody_falls():
+def test_nobody_falls_without_slips():
     short, _ = laws_at_the_start(risky_cliff(slip=0.0))
     assert short.means.tolist() == pytest.approx([-0.4])
 
 
-def test_it_is_small():
+def test_the_cliff_is_small():
     assert risky_cliff().n_states == 11
     assert risky_cliff().state_names[-2:] == ("goal", "abyss")
 
@@ -166,7 +166,7 @@ def frequent_cliff() -> FiniteMDP:
 
 
 def embedded(method: Method, states: int, actions: int) -> Network:
-    """A table of 32 features a state, for heads that multiply the features with the level's.
+    """A table of 32 features per state, for heads that multiply the features with the level's.
 
     On one-hot features such a head has a single number for each state and level, and where it is cut at 0 all
     states share one value.
@@ -209,8 +209,8 @@ def test_a_learned_law_takes_the_short_way_in_the_mean_and_the_long_way_in_the_c
     assert law.cvar(0.1)[SHORT].item() == pytest.approx(-1.4, abs=0.15)
 
 
-# The cliff itself: falls of −1.2 to −1.4 with probability 0.087, against −0.4. Flows need a range that is held: without
-# it they fit what is usual first, the range shrinks to that, and the falls lie outside it ever after.
+# The cliff itself: falls of −1.2 to −1.4 with probability 0.087, against −0.4. Flows need a held range: otherwise they
+# first fit the usual returns, the range shrinks to those, and the falls stay outside it.
 
 RARE: dict[str, tuple[Method, PolicyLearning]] = {
     "nfdrl-s": (FlowMethod(initial_bound=2.0, held=1.0), PolicyLearning(3000, learning_rate=5e-3)),
@@ -230,7 +230,7 @@ def at_the_start(method: Method, settings: PolicyLearning, seed: int) -> Law:
 
 
 @pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in RARE for seed in range(4 if name in FLOWS else 1)])
-def test_so_it_is_where_falls_are_rare(name, seed):
+def test_a_learned_law_chooses_the_same_ways_when_falls_are_rare(name, seed):
     law = at_the_start(*RARE[name], seed)
     assert parse_risk("mean")(law).argmax() == SHORT
     assert parse_risk("cvar:0.1")(law).argmax() == LONG
@@ -239,7 +239,7 @@ def test_so_it_is_where_falls_are_rare(name, seed):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", FLOWS)
-def test_a_flow_whose_range_is_free_does_not_see_the_falls(name, seed):
+def test_a_flow_with_a_free_range_misses_the_falls(name, seed):
     method, settings = RARE[name]
     law = at_the_start(replace(method, held=0.0), settings, seed)
     assert parse_risk("cvar:0.1")(law).argmax() == SHORT

@@ -44,7 +44,7 @@ def run(out, *words):
     return json.loads((out / "metrics.json").read_text())
 
 
-def test_every_method_is_compared_and_all_files_are_left(tmp_path, capsys):
+def test_every_method_is_compared_and_all_files_are_written(tmp_path, capsys):
     metrics = run(tmp_path, "--envs", "mdp2")
     assert {file.name for file in tmp_path.iterdir() if file.is_file()} == FILES
     assert {"version", "date", "command", "hardware", "seconds"} <= metrics.keys()
@@ -99,7 +99,7 @@ def test_methods_and_environments_take_settings():
         (["--methods", "c51[atoms=many]"], "cannot be 'many'"),
         (["--methods", "c51[atoms]"], "NAME=VALUE"),
         (["--methods", "c51[atoms=3"], "NAME[SETTING=VALUE,...]"),
-        (["--methods", ","], "names nothing"),
+        (["--methods", ","], "methods must name at least one"),
         (["--envs", "mpd3"], "did you mean 'mdp3'"),
         (["--envs", "FrozenLak-v1"], "did you mean 'FrozenLake-v1'"),
         (["--envs", "mdp2[q=0.7]"], "setting of mdp2"),
@@ -181,7 +181,7 @@ def test_every_panel_of_frozenlake_is_labelled_with_the_distance_of_its_own_pair
     assert len(set(shown.values())) > 10
 
 
-def test_modes_that_stand_out_are_counted():
+def test_only_prominent_modes_are_counted():
     assert modes(SMOOTH) == (2, pytest.approx(np.exp(-2) / 0.5, rel=0.1))  # φ(2) over ½φ(0)
     assert modes(MixtureLaw.atoms([1.0], [1.0])) == (1, None)
 

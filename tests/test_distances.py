@@ -11,7 +11,7 @@ from scipy import stats
 from typing_extensions import Self
 
 from nfdrl.errors import NfdrlError
-from nfdrl.evaluation.distances import batch_distances, cramer, cvar_error, distances, mean_error, wasserstein1
+from nfdrl.evaluation.distances import batch_distances, cramer, distances, wasserstein1
 from nfdrl.laws.base import Law
 from nfdrl.laws.mixture import MixtureLaw
 
@@ -112,7 +112,8 @@ def test_shifted_gaussians_have_the_closed_forms(std):
     folded = stats.foldnorm(shift / root, scale=root).mean() - stats.foldnorm(0, scale=root).mean()
     assert wasserstein1(law, truth) == pytest.approx(shift, rel=1e-4)
     assert cramer(law, truth) == pytest.approx(math.sqrt(folded), rel=1e-4)
-    assert [mean_error(law, truth), cvar_error(law, truth)] == pytest.approx([shift, shift])
+    found = distances(law, truth)
+    assert [found["mean_error"], found["cvar_error"]] == pytest.approx([shift, shift])
 
 
 def test_a_dirac_against_a_bimodal_gaussian_truth():
@@ -154,7 +155,7 @@ def test_a_batch_is_compared_pair_by_pair(dtype):
         assert {name: float(value[k]) for name, value in batch.items()} == pytest.approx(one, abs=1e-5)
 
 
-def test_crossing_quantiles_stand_for_the_law_of_q_of_u():
+def test_crossing_quantiles_describe_the_law_of_q_of_u():
     # Q(τ) = 1 − τ, decreasing, is still uniform.
     law = Uniform(floats(1.0)[0], floats(0.0)[0])
     assert wasserstein1(law, MixtureLaw.dirac(0.5)) == pytest.approx(0.25, abs=1e-6)
@@ -163,7 +164,6 @@ def test_crossing_quantiles_stand_for_the_law_of_q_of_u():
 def test_the_level_of_the_cvar_error_is_an_argument():
     law, truth = MixtureLaw.atoms([0.0, 1.0], [0.5, 0.5]), MixtureLaw.dirac(1.0)
     # Worst ¾: (½·0 + ¼·1)/¾ = 1/3, against 1.
-    assert cvar_error(law, truth, alpha=0.75) == pytest.approx(2 / 3)
     assert distances(law, truth, alpha=0.75)["cvar_error"] == pytest.approx(2 / 3)
 
 

@@ -4,10 +4,13 @@ import doctest
 import re
 import runpy
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import nfdrl
 from nfdrl import cli
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +45,34 @@ def smaller(words):
     return [re.sub(r"^\d{4,}$", "1200", word) for word in words]
 
 
-def test_the_pages_contain_commands_and_examples():
+API = runpy.run_path(str(ROOT / "docs" / "api.py"))
+
+
+def test_the_page_of_the_public_interface_is_up_to_date():
+    assert (ROOT / "docs" / "api.md").read_text() == API["page"](), "run: python docs/api.py"
+
+
+def test_the_page_documents_exactly_the_public_names():
+    documented = re.findall(r"^### (\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert sorted([*documented, "__version__"]) == sorted(nfdrl.__all__)
+    assert all(hasattr(nfdrl, name) for name in documented)
+
+
+def test_every_documented_member_exists():
+    text = (ROOT / "docs" / "api.md").read_text()
+    for entry in re.split(r"^### ", text, flags=re.MULTILINE)[1:]:
+        thing = getattr(nfdrl, entry.partition("\n")[0])
+        fields = getattr(thing, "__dataclass_fields__", ())
+        for member in re.findall(r"^(?:\* |\| )`(\w+)", entry, re.MULTILINE):
+            assert hasattr(thing, member) or member in fields, member
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, nfdrl; assert 'torch' not in sys.modules; nfdrl.Agent; assert 'torch' in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_pages_have_commands_and_examples():
     assert len(commands()) >= 5
     assert blocks("python")
 

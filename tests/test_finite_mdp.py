@@ -46,7 +46,7 @@ def test_frozenlake_has_44_live_pairs():
         ),  # 25 cells × 4 destinations × passenger in 4 places that are not it: at one of 3 stops or inside
     ],
 )
-def test_live_states_are_those_an_episode_can_meet(env_id, states):
+def test_live_states_are_those_an_episode_can_reach(env_id, states):
     assert len(set(FiniteMDP.from_env(env_id).live_pairs()[:, 0].tolist())) == states
 
 
@@ -59,7 +59,7 @@ def test_a_custom_map_can_be_read_from_an_environment_or_its_id():
     assert by_id.initial.tolist() == [1, 0, 0, 0]
 
 
-def test_a_tabular_environment_gives_back_its_own_table():
+def test_a_tabular_environment_returns_its_own_table():
     mdp = FiniteMDP.from_env("nfdrl/MDP3-v0", second_std=0.8)
     assert (mdp.name, mdp.discount, mdp.reward_std.tolist()) == ("mdp3", 1.0, [0, 0, 1.0, 0.8])
 
@@ -84,7 +84,7 @@ def test_an_outcome_that_enters_a_terminal_state_terminates():
     assert mdp.live_pairs().tolist() == [[0, 0]]
 
 
-def test_a_state_that_only_loops_for_nothing_is_terminal():
+def test_a_state_that_only_loops_without_reward_is_terminal():
     table = {0: {0: [(1.0, 1, 1.0, False)]}, 1: {0: [(1.0, 1, 0.0, False)]}}
     assert FiniteMDP.from_table(table).terminal.tolist() == [False, True]
     paid = {0: {0: [(1.0, 1, 1.0, False)]}, 1: {0: [(1.0, 1, 0.1, False)]}}
@@ -99,11 +99,11 @@ def test_a_state_that_only_loops_for_nothing_is_terminal():
         ({"next_state": [0, 1, 3, 2, 2]}, r"next_state must lie in 0\.\.2, got 3"),
         ({"action": [0, 0, 2, 0, 1]}, r"action must lie in 0\.\.1, got 2"),
         ({"reward": [0.0, np.nan, 2.0, 5.0, 5.0]}, "reward must be finite, got nan"),
-        ({"reward": [0.0]}, "5 outcomes, reward"),
+        ({"reward": [0.0]}, r"reward must have shape \(5,\)"),
         ({"reward_std": [-1.0, 0, 0, 0, 0]}, "reward_std must be at least 0, got -1"),
         ({"discount": 1.5}, "discount must lie in .*got 1.5"),
         ({"initial": [0.5, 0.0, 0.0]}, "initial .* got a sum of 0.5"),
-        ({"initial": [1.0]}, "each of 3 states"),
+        ({"initial": [1.0]}, r"initial must have shape \(3,\)"),
         ({"state_names": ("a",)}, "state_names must have 3 names, got 1"),
     ],
 )
@@ -180,7 +180,7 @@ def test_the_optimal_policy_of_a_hand_worked_table(discount):
     assert FiniteMDP(**COLUMNS).optimal_policy(discount).tolist() == [expected, 0, 0]
 
 
-def test_equal_actions_are_decided_for_the_lowest():
+def test_ties_go_to_the_lowest_action():
     table = {0: {a: [(1.0, 1, reward, True)] for a, reward in enumerate([0.1, 0.3, 0.1 + 0.2, 0.3])}}
     assert FiniteMDP.from_table(table).optimal_policy(0.9)[0] == 1
 
@@ -220,7 +220,7 @@ def test_a_policy_is_actions_or_probabilities():
         (np.zeros((2, 2)), "got \\(2, 2\\)"),
     ],
 )
-def test_what_is_not_a_policy_is_refused(policy, message):
+def test_an_invalid_policy_is_refused(policy, message):
     with pytest.raises(NfdrlError, match=message):
         FiniteMDP(**COLUMNS).policy_matrix(policy)
 
@@ -233,13 +233,13 @@ def test_a_policy_may_not_take_an_absent_action():
         TabularEnv(mdp)
 
 
-def test_a_discount_is_asked_for_when_there_is_none():
-    with pytest.raises(NfdrlError, match="give one"):
+def test_a_missing_discount_is_refused():
+    with pytest.raises(NfdrlError, match="pass one"):
         FiniteMDP(**COLUMNS).optimal_policy()
     assert mdp1().resolve_discount() == 0.9
 
 
-def test_a_played_episode_ends_and_asks_for_a_reset():
+def test_an_episode_that_ended_must_be_reset():
     env = TabularEnv(mdp1())
     assert env.reset(seed=0)[0] == 0
     assert env.step(0)[:3] == (1, -0.8, False)

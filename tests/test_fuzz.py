@@ -47,7 +47,7 @@ def count() -> Iterator[None]:
 
 @contextmanager
 def refused_or_fine(what: str) -> Iterator[None]:
-    """Nothing but NfdrlError, in one line, may come out."""
+    """Only NfdrlError may be raised, in one line."""
     entry, said = TRIED.setdefault(what, [0, 0]), None
     entry[0] += 1
     try:
@@ -82,7 +82,7 @@ FILES = ["manifest.json", "config.json", "state.json", "weights.safetensors", "r
 
 @share(0.48)
 @given(st.sampled_from(FILES), EDITS)
-def test_edited_files(saved: Path, name: str, edits: list[tuple[float, bytes, int]]) -> None:
+def test_edited_files_load_or_fail_in_one_line(saved: Path, name: str, edits: list[tuple[float, bytes, int]]) -> None:
     path = next((saved / "replay").iterdir()) if name == "replay" else saved / name
     whole = path.read_bytes()
     try:
@@ -95,7 +95,9 @@ def test_edited_files(saved: Path, name: str, edits: list[tuple[float, bytes, in
 
 @share(0.03)
 @given(st.sampled_from(FILES[1:]), EDITS)
-def test_edited_files_with_right_checksums(saved: Path, name: str, edits: list[tuple[float, bytes, int]]) -> None:
+def test_edited_files_with_checksums_load_or_fail_in_one_line(
+    saved: Path, name: str, edits: list[tuple[float, bytes, int]]
+) -> None:
     before = {path: path.read_bytes() for path in saved.rglob("*") if path.is_file()}
     path = next((saved / "replay").iterdir()) if name == "replay" else saved / name
     try:
@@ -136,7 +138,7 @@ def _places(content: Any) -> Iterator[tuple[Any, Any]]:
 
 @share(0.03)
 @given(st.sampled_from(["manifest.json", "config.json", "state.json"]), st.integers(0, 2**40))
-def test_other_values_with_right_checksums(saved: Path, name: str, seed: int) -> None:
+def test_other_values_with_checksums_load_or_fail_in_one_line(saved: Path, name: str, seed: int) -> None:
     before = {path: path.read_bytes() for path in saved.rglob("*") if path.is_file()}
     try:
         content = json.loads(before[saved / name])
@@ -166,7 +168,7 @@ RUN: dict[str, Any] = {
 
 @share(0.01)
 @given(st.integers(0, 2**40))
-def test_settings_of_a_run(seed: int) -> None:
+def test_edited_settings_of_a_run_resume_or_fail_in_one_line(seed: int) -> None:
     config = with_another_value(RUN, random.Random(seed))
     with refused_or_fine("run settings"):
         if not isinstance(config.get("env"), str):
@@ -185,6 +187,6 @@ WORDS = st.one_of(
 
 @share(0.45)
 @given(st.sampled_from(sorted(METHODS)), st.lists(WORDS, max_size=3))
-def test_words_of_set(method: str, words: list[str]) -> None:
+def test_any_words_of_set_apply_or_fail_in_one_line(method: str, words: list[str]) -> None:
     with refused_or_fine("words"):
         apply_settings(words, PRESETS["default"].config, METHODS[method])

@@ -1,7 +1,8 @@
-"""A replay comes back from its segments as it was, whatever happened between two checkpoints."""
+"""A replay is restored from its segments as it was, whatever happened between two checkpoints."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,7 +34,7 @@ def empty_of_frames(length: int, envs: int) -> Replay:
 
 
 def play_frames(replay: Replay, stacks: np.ndarray, steps: int, rng: np.random.Generator) -> np.ndarray:
-    """Steps of stacks that move on by a frame and begin with blank ones; the stacks to go on from."""
+    """Steps of stacks that advance by one frame and begin with blank ones; also the stacks to continue from."""
     envs = len(stacks)
     for _ in range(steps):
         ended = rng.random(envs) < 0.1
@@ -91,7 +92,7 @@ def batch(replay: Replay, rows: np.ndarray) -> list[torch.Tensor]:
     stretches=st.lists(st.tuples(st.integers(0, 60), st.booleans()), min_size=1, max_size=8),
     seed=st.integers(0, 2**20),
 )
-def test_a_replay_comes_back_from_its_segments(
+def test_a_replay_is_restored_from_its_segments(
     length: int, envs: int, stretches: list[tuple[int, bool]], seed: int
 ) -> None:
     rng, replay = np.random.default_rng(seed), empty(length, envs)
@@ -105,10 +106,10 @@ def test_a_replay_comes_back_from_its_segments(
             snapshot = log.append(replay)
             remove_unused(Path(folder), [snapshot])
             assert len(snapshot.segments) <= 5
-            assert Snapshot.from_json(snapshot.to_json()) == snapshot
+            assert Snapshot.from_json(asdict(snapshot)) == snapshot
             restored = empty(length, envs)
             restore(restored, Path(folder), snapshot)
-            if cut:  # the run that went on and the one that came back go on together
+            if cut:  # the original and the restored run continue side by side
                 assert_same(replay, restored)
                 replay, log = restored, Journal(Path(folder), snapshot)
         restored = empty(length, envs)
@@ -123,7 +124,7 @@ def test_a_replay_comes_back_from_its_segments(
     stretches=st.lists(st.integers(0, 40), min_size=1, max_size=6),
     seed=st.integers(0, 2**20),
 )
-def test_a_replay_of_frames_comes_back_from_its_segments(
+def test_a_replay_of_frames_is_restored_from_its_segments(
     length: int, envs: int, stretches: list[int], seed: int
 ) -> None:
     rng, replay = np.random.default_rng(seed), empty_of_frames(length, envs)
@@ -135,7 +136,7 @@ def test_a_replay_of_frames_comes_back_from_its_segments(
             play_frames(replay, stacks, steps, rng)
             restored = empty_of_frames(length, envs)
             restore(restored, Path(folder), log.append(replay))
-            for either in (replay, restored):  # both begin new episodes, and go on together
+            for either in (replay, restored):  # both begin new episodes and continue side by side
                 start_rng = np.random.default_rng(seed)
                 stacks = first_stacks(envs, start_rng)
                 either.start(stacks)
@@ -146,7 +147,7 @@ def test_a_replay_of_frames_comes_back_from_its_segments(
                 assert torch.equal(ours, theirs)
 
 
-def test_only_what_is_new_is_written(tmp_path: Path) -> None:
+def test_only_new_rows_are_written(tmp_path: Path) -> None:
     rng, replay, log = np.random.default_rng(0), empty(1_000, 1), Journal(tmp_path)
     begin(replay, rng)
     sizes = []
@@ -159,7 +160,7 @@ def test_only_what_is_new_is_written(tmp_path: Path) -> None:
     assert sum(sizes) == replay.position[0] + len(sizes)
 
 
-def test_a_replay_with_a_hole_or_of_another_shape_is_refused(tmp_path: Path) -> None:
+def test_a_replay_with_gaps_or_of_another_shape_is_refused(tmp_path: Path) -> None:
     rng, replay, log = np.random.default_rng(0), empty(50, 2), Journal(tmp_path)
     begin(replay, rng)
     for _ in range(2):

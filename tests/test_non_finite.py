@@ -1,4 +1,4 @@
-"""An update that is not finite is not made; a row of them stops the run with something to look at."""
+"""An update that is not finite is skipped; many in a row stop the run and leave a diagnostic."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_bad_update_moves_nothing_and_is_counted(factor: float) -> None:
     assert any(name.startswith("online.torso.") for name in moved)
 
 
-def test_a_row_of_them_stops_training() -> None:
+def test_many_bad_updates_in_a_row_stop_training() -> None:
     agent = Agent(Poisoned(bad=frozenset(range(10, 1_000))), "CartPole-v1", config=SMALL)
     with pytest.raises(NonFiniteError, match=f"{MAX_SKIPPED} updates in a row"):
         agent.learn(500, progress=False)
@@ -81,7 +81,7 @@ def test_a_row_of_them_stops_training() -> None:
 
 
 class Overflowing(gymnasium.Env[Any, Any]):
-    """From its 150th step on it shows numbers that float32 just holds."""
+    """From its 150th step, observations are as large as float32 allows."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)

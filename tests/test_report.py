@@ -21,7 +21,7 @@ def runs(tmp_path_factory):
     return folder
 
 
-def test_a_report_has_every_run_with_what_was_measured(runs, tmp_path, capsys):
+def test_a_report_has_every_run_with_its_measurements(runs, tmp_path, capsys):
     assert main(["report", str(runs), "--out", str(tmp_path)]) == 0
     assert "CartPole" in capsys.readouterr().out
     with (tmp_path / "report.csv").open(newline="") as file:
@@ -29,7 +29,7 @@ def test_a_report_has_every_run_with_what_was_measured(runs, tmp_path, capsys):
     evaluation = json.loads((runs / "deep/dqn/metrics.json").read_text())["evaluation"]
     assert (cartpole["env"], cartpole["steps"], cartpole["episodes"]) == ("CartPole-v1", "200", "3")
     assert float(cartpole["return"]) == pytest.approx(evaluation["mean"])
-    assert (lake["method"], lake["return"]) == ("nfdrl-s", "")  # never evaluated: nothing is made up
+    assert (lake["method"], lake["return"]) == ("nfdrl-s", "")  # never evaluated: the cell is empty
     assert [row["seed"] for row in json.loads((tmp_path / "metrics.json").read_text())["runs"]] == [0, 0]
     picture = plt.imread(tmp_path / "curves.png")
     assert picture.shape[0] > 300

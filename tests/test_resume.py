@@ -1,4 +1,4 @@
-"""A run that was killed and resumed is the run that was not."""
+"""A run that was killed and resumed equals one that was not."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def told(event: Any) -> Any:
 
 
 def train(agent: Agent, checkpoints: Checkpoints, until: int, stop_at: int | None = None) -> list[Any]:
-    """The events to a step; at `stop_at` the process is gone, as far as the files can tell."""
+    """The events up to a step; as far as the files can tell, the process dies at `stop_at`."""
     events = []
     for event in agent.events(until - agent.step, pause_every=EVERY):
         if isinstance(event, Pause):
@@ -97,7 +97,7 @@ def resumed_and_undisturbed(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
+def test_every_method_resumes_bit_for_bit(method: str, tmp_path: Path) -> None:
     assert_same(*resumed_and_undisturbed(lambda: "CartPole-v1", method, SMALL, tmp_path, (140, 200)))
 
 
@@ -111,25 +111,25 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_every_setting_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
+def test_every_setting_resumes_bit_for_bit(name: str, tmp_path: Path) -> None:
     assert_same(*resumed_and_undisturbed(lambda: "CartPole-v1", "nfdrl-e", SETTINGS[name], tmp_path, (90, 150)))
 
 
 @pytest.mark.parametrize("mode", AutoresetMode, ids=lambda mode: mode.name)
 @pytest.mark.parametrize("env", ["CartPole-v1", "FrozenLake-v1"])
-def test_vector_environments_go_on_bit_for_bit(mode: AutoresetMode, env: str, tmp_path: Path) -> None:
+def test_vector_environments_resume_bit_for_bit(mode: AutoresetMode, env: str, tmp_path: Path) -> None:
     def make() -> EnvLike:
         return SyncVectorEnv([lambda: gymnasium.make(env)] * 3, autoreset_mode=mode)
 
     assert_same(*resumed_and_undisturbed(make, "iqn", SMALL, tmp_path, (130, 200)))
 
 
-def test_atari_goes_on_bit_for_bit(tmp_path: Path) -> None:
+def test_atari_resumes_bit_for_bit(tmp_path: Path) -> None:
     config = replace(SMALL, num_envs=2, n_step=2, train_every=24, batch_size=4, torso=TorsoSizes(image=(8,)))
     assert_same(*resumed_and_undisturbed(lambda: "ALE/Breakout-v5", "nfdrl-s", config, tmp_path, (200,)))
 
 
-def test_an_agent_saved_with_its_replay_learns_on_as_if_it_had_not_been_saved(tmp_path: Path) -> None:
+def test_an_agent_saved_with_its_replay_continues_exactly(tmp_path: Path) -> None:
     agent = Agent("nfdrl-s", "CartPole-v1", config=SMALL).learn(150, progress=False)
     agent.save(tmp_path / "agent", replay=True)
     agent.save(tmp_path / "agent", replay=True)  # again, in place
@@ -140,7 +140,7 @@ def test_an_agent_saved_with_its_replay_learns_on_as_if_it_had_not_been_saved(tm
     assert len(without.trainer.replay) == 0
 
 
-def test_saving_while_it_learns_disturbs_nothing(tmp_path: Path) -> None:
+def test_saving_does_not_disturb_learning(tmp_path: Path) -> None:
     quiet, watched = (Agent("dqn", "CartPole-v1", config=SMALL) for _ in range(2))
     quiet.learn(200, progress=False)
     for event in watched.events(200):
@@ -149,7 +149,7 @@ def test_saving_while_it_learns_disturbs_nothing(tmp_path: Path) -> None:
     assert_same(quiet, watched)
 
 
-def test_the_last_few_and_the_best_are_kept_and_the_disk_does_not_fill(tmp_path: Path) -> None:
+def test_only_the_last_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
     agent = Agent("dqn", "CartPole-v1", seed=1, config=SMALL)
     checkpoints = Checkpoints(tmp_path, keep=2)
     sizes = []
@@ -255,7 +255,7 @@ def test_a_signal_leaves_a_checkpoint_and_says_how_to_resume(
     assert f"nfdrl train --resume {out}" in said
     state = json.loads((checkpoints_of(out)[0] / "state.json").read_text())
     assert f"{state['step']:,}" in said
-    # From the interruption on it is another run; from the regular checkpoint before it, the same.
+    # Resumed from the interruption it is another run; from the regular checkpoint before it, the same.
     assert main(resume(out, "--exact")) == 0
     assert state["run"]["regular"] or "made by an interruption" in capsys.readouterr().err
     assert_same_runs(undisturbed, out)
@@ -281,7 +281,7 @@ def test_one_interrupt_stops_after_the_step_and_a_second_at_once(
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_run_without_a_checkpoint_starts_again(undisturbed: Path, tmp_path: Path) -> None:
+def test_a_run_without_a_checkpoint_starts_over(undisturbed: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     out.mkdir()
     shutil.copy(undisturbed / "config.json", out)
@@ -290,7 +290,7 @@ def test_a_run_without_a_checkpoint_starts_again(undisturbed: Path, tmp_path: Pa
     assert_same_runs(undisturbed, out)
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+def test_a_damaged_checkpoint_is_skipped_for_the_one_before_it(
     undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
@@ -300,7 +300,9 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+    before = checkpoints_of(out)[1].name
     assert main(resume(out)) == 0
+    assert f"resuming from {before}\n" in capsys.readouterr().err
     assert_same_runs(undisturbed, out)
     for path in checkpoints_of(out):
         (path / "manifest.json").write_text("{}")
@@ -317,7 +319,7 @@ def test_weights_are_plain_tensors(undisturbed: Path) -> None:
     assert kinds == {".json", ".safetensors", ".npy", ".csv"}
 
 
-def test_a_full_disk_or_a_lost_permission_costs_a_checkpoint_and_not_the_run(
+def test_a_full_disk_or_lost_permission_costs_a_checkpoint_but_not_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     agent, checkpoints = Agent("dqn", "CartPole-v1", config=SMALL), Checkpoints(tmp_path / "run")
@@ -330,7 +332,7 @@ def test_a_full_disk_or_a_lost_permission_costs_a_checkpoint_and_not_the_run(
         if not isinstance(event, Pause):
             continue
         before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-        if event.step == 120:  # no file may grow beyond a few bytes: writing fails as on a full disk
+        if event.step == 120:  # no file may exceed a few bytes: writing fails as on a full disk
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
             try:
                 outcomes.append(checkpoints.save(agent, regular=True))
@@ -355,7 +357,7 @@ def test_a_full_disk_or_a_lost_permission_costs_a_checkpoint_and_not_the_run(
 
 
 def save_without_permission(checkpoints: Checkpoints, agent: Agent, folder: Path) -> bool:
-    """As another user than root, who may do everything."""
+    """As a user other than root, who may do anything."""
     if os.geteuid() == 0:
         os.seteuid(65534)
         try:
@@ -372,7 +374,7 @@ def save_without_permission(checkpoints: Checkpoints, agent: Agent, folder: Path
             path.chmod(0o700)
 
 
-def test_an_environment_of_a_module_is_imported_for_a_resume_and_not_for_a_load(
+def test_resuming_imports_the_module_of_an_environment_and_loading_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_env.py").write_text(

@@ -23,7 +23,7 @@ from nfdrl.runs.reading import read_run
 from nfdrl.runs.session import Interrupted, Run
 from nfdrl.training.config import TrainConfig
 
-# Schedules that do not depend on how long the run is to be: half a run is then the first half of the whole one.
+# Schedules that do not depend on the length of the run: half a run is then the first half of a whole one.
 STEADY = TrainConfig(
     learning_starts=64,
     batch_size=8,
@@ -59,7 +59,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return new(tmp_path_factory.mktemp("runs") / "whole").train(1000, progress=False).folder
 
 
-def test_a_run_trains_and_leaves_what_the_command_line_leaves(whole: Path) -> None:
+def test_a_run_writes_what_the_command_line_writes(whole: Path) -> None:
     names = sorted(path.name for path in whole.iterdir())
     assert names == ["checkpoints", "config.json", "metrics.csv", "metrics.json", "replay"]
     record = read_run(whole)
@@ -76,14 +76,14 @@ def test_a_run_resumed_with_more_steps_is_the_undisturbed_run(whole: Path, tmp_p
     assert read_run(tmp_path).resumed == [500]
 
 
-def test_a_run_lengthened_in_the_same_process_is_the_undisturbed_run(whole: Path, tmp_path: Path) -> None:
+def test_a_run_extended_in_the_same_process_is_the_undisturbed_run(whole: Path, tmp_path: Path) -> None:
     run = new(tmp_path).train(500, progress=False)
     assert run.train(1000, progress=False).agent.step == 1000
     assert_same_runs(whole, tmp_path)
     assert read_run(tmp_path).resumed == []
 
 
-def test_a_signal_stops_a_run_which_resumes_to_its_own_number_of_steps(
+def test_a_run_stopped_by_a_signal_resumes_to_its_own_number_of_steps(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
@@ -115,18 +115,18 @@ def test_a_folder_that_holds_a_run_is_refused_and_left_as_it_is(whole: Path, tmp
     files = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
     with pytest.raises(NfdrlError, match=r"holds a run: resume it .*Run.resume.*overwrite=True"):
         new(whole)
-    with pytest.raises(NfdrlError, match="has 1,000 steps: ask for more"):
+    with pytest.raises(NfdrlError, match="already has 1,000 steps: ask for more"):
         Run.resume(whole).train(progress=False)
     assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == files
     with pytest.raises(NfdrlError, match=r"no run in .*config.json is missing"):
         Run.resume(tmp_path)
 
 
-def test_a_new_run_is_written_when_it_is_first_trained(tmp_path: Path) -> None:
+def test_a_new_run_is_written_only_when_it_is_trained(tmp_path: Path) -> None:
     run = new(tmp_path / "run", evaluate=1)
     assert run.agent.predict([0.0, 0.0, 0.0, 0.0])[0].shape == ()
     assert run.evaluate(1).returns.shape == (1,)
-    with pytest.raises(NfdrlError, match="say how many"):
+    with pytest.raises(NfdrlError, match="pass `steps`"):
         run.train()
     assert not (tmp_path / "run").exists()
 
@@ -168,7 +168,7 @@ def test_an_overwritten_run_leaves_nothing_behind(tmp_path: Path) -> None:
     ],
     ids=lambda case: str(case)[:20] if isinstance(case, str) else next(iter(case)),
 )
-def test_what_could_not_be_resumed_is_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_run_that_could_not_be_resumed_is_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(NfdrlError, match=message):
         Run(tmp_path / "run", **{"method": "dqn", "env": "CartPole-v1", **settings})
     assert not (tmp_path / "run").exists()

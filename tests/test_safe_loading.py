@@ -96,7 +96,7 @@ DAMAGE = [hostile, hostile_array, truncated, emptied, lengthened, flipped, claim
 
 
 def vouch(saved: Path, name: str) -> None:
-    """Put the checksums right, as whoever planted the file would."""
+    """Correct the checksums, as an attacker would."""
     if name == "replay":
         state = json.loads((saved / "state.json").read_text())
         state["replay"]["segments"][0]["file"] = record(file_of(saved, name))
@@ -113,7 +113,7 @@ def record(path: Path) -> dict[str, Any]:
 
 
 PLAIN = [(name, damage, False) for name in FILES for damage in DAMAGE]
-# Other numbers with a right checksum are another agent, and a reader of .npy stops where the header says.
+# Other numbers with a matching checksum are another agent, and a reader of .npy stops where the header says.
 HARMLESS = [("weights.safetensors", flipped), ("replay", flipped), ("replay", lengthened)]
 VOUCHED = [(name, damage, True) for name in FILES[3:] for damage in DAMAGE if (name, damage) not in HARMLESS]
 
@@ -135,7 +135,7 @@ def test_a_damaged_file_is_refused(
     assert not marker.exists()
 
 
-def test_the_undamaged_one_loads(saved: Path) -> None:
+def test_an_undamaged_checkpoint_loads(saved: Path) -> None:
     vouch(saved, "replay")
     assert len(Agent.load(saved).trainer.replay) > 50
 
@@ -153,7 +153,7 @@ def test_a_huge_file_is_not_read(saved: Path) -> None:
         path = file_of(saved, name)
         before = path.read_bytes()
         with path.open("r+b") as file:
-            file.truncate(1 << 40)  # a terabyte with nothing in it
+            file.truncate(1 << 40)  # a terabyte of nothing
         with pytest.raises(NfdrlError, match="bytes"):
             Agent.load(saved)
         path.write_bytes(before)
@@ -189,7 +189,7 @@ CHANGES: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_settings_that_cannot_be_are_refused(name: str, saved: Path) -> None:
+def test_impossible_settings_are_refused(name: str, saved: Path) -> None:
     rewritten(saved, *CHANGES[name])
     with pytest.raises(NfdrlError) as caught:
         Agent.load(saved)
@@ -198,7 +198,7 @@ def test_settings_that_cannot_be_are_refused(name: str, saved: Path) -> None:
 
 @pytest.mark.parametrize(
     ("found", "message"),
-    [("3", "format 3, of a newer nfdrl: this one reads format 2"), ("1", "no format that nfdrl knows"), ('"x"', "'x'")],
+    [("3", "format 3, from a newer nfdrl: this one reads format 2"), ("1", "an unknown format"), ('"x"', "'x'")],
 )
 def test_a_checkpoint_of_another_format_is_refused(found: str, message: str, saved: Path) -> None:
     (saved / "manifest.json").write_text(f'{{"format": {found}, "anything": "else"}}')
@@ -206,7 +206,7 @@ def test_a_checkpoint_of_another_format_is_refused(found: str, message: str, sav
         Agent.load(saved)
 
 
-def test_a_save_that_is_cut_short_leaves_the_one_before(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_save_leaves_the_previous_one_intact(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Agent.load(saved)
     agent = Agent.load(saved).learn(40, progress=False)
 

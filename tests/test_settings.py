@@ -58,7 +58,7 @@ def draw(**texts: str) -> Drawing:
     return changed(Drawing(), {name.replace("__", "."): text for name, text in texts.items()}, "drawing")
 
 
-def test_texts_become_what_their_fields_hold() -> None:
+def test_texts_are_read_by_the_types_of_their_fields() -> None:
     made = draw(low="-1", high="none", count="5", line="dashed", title="1", sizes__widths="(4, 5)")
     assert made == Drawing(low=-1.0, high=None, count=5, line="dashed", title="1", sizes=Sizes((4, 5)))
     assert type(made.low) is float
@@ -71,7 +71,7 @@ def test_fields_are_changed_all_at_once() -> None:
     assert draw(low="5", high="6") == draw(high="6", low="5") == Drawing(low=5.0, high=6.0)
 
 
-def test_a_kind_replaces_the_whole_and_a_path_changes_the_one_that_is_there() -> None:
+def test_a_kind_replaces_the_whole_and_a_path_changes_a_part() -> None:
     assert draw(shape="round").shape == Round()
     assert draw(shape__side="3").shape == Square(side=3.0)
     assert draw(shape__radius="4", shape="round").shape == Round(4.0)
@@ -104,7 +104,7 @@ def test_an_inner_field_is_found_by_its_name_alone_unless_two_have_it() -> None:
         ({"shape.side": "-1"}, "side must be positive, got -1.0"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(texts: dict[str, str], said: str) -> None:
+def test_a_value_that_does_not_fit_is_refused_in_one_line(texts: dict[str, str], said: str) -> None:
     with pytest.raises(NfdrlError) as caught:
         changed(Drawing(), texts, "drawing")
     assert said in str(caught.value)
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused_in_one_line(texts: dict[str, str], said: s
 
 
 @pytest.mark.parametrize("made", [Drawing(), Drawing(Round(3.0), Sizes(()), -1.0, None, 0, "dashed", "x")])
-def test_json_gives_back_what_it_was_given(made: Drawing) -> None:
+def test_settings_survive_json(made: Drawing) -> None:
     plain = json.loads(json.dumps(to_plain(made)))
     assert plain["shape"]["kind"] == made.shape.kind
     assert from_plain(Drawing, plain, "drawing") == made
@@ -127,10 +127,10 @@ def test_json_gives_back_what_it_was_given(made: Drawing) -> None:
         ({"shape": {"kind": "oval"}}, "shape cannot be {'kind': 'oval'}"),
         ({"count": "3"}, "count cannot be '3'"),
         ({"count": None}, "count cannot be None"),
-        ([], "must be an object of JSON, got []"),
+        ([], "must be a JSON object, got []"),
     ],
 )
-def test_json_of_something_else_is_refused(plain: object, said: str) -> None:
+def test_foreign_json_is_refused(plain: object, said: str) -> None:
     with pytest.raises(NfdrlError) as caught:
         from_plain(Drawing, plain, "drawing")
     assert said in str(caught.value)
@@ -140,12 +140,12 @@ def test_fields_that_json_leaves_out_keep_their_defaults() -> None:
     assert from_plain(Drawing, {"low": -2}, "drawing") == Drawing(low=-2.0)
 
 
-def test_tuples_stand_inside_brackets() -> None:
+def test_tuples_may_stand_inside_brackets() -> None:
     assert read_word("Env-v0[size=(3, 4),name=a]") == ("Env-v0", {"size": (3, 4), "name": "a"})
 
 
 @pytest.mark.parametrize("word", ["c51[atoms]", "c51[atoms=]", "c51[=3]", "c51[atoms=3", "c51]", ""])
-def test_a_word_that_is_none_is_refused(word: str) -> None:
+def test_a_malformed_word_is_refused(word: str) -> None:
     with pytest.raises(NfdrlError, match=r"written NAME"):
         find_method(word)
 

@@ -50,7 +50,7 @@ def test_gymnasium_accepts_the_environment(env_id):
     check_env(gymnasium.make(env_id).unwrapped, skip_render_check=True)
 
 
-def test_the_registry_has_every_toy():
+def test_every_toy_mdp_is_registered():
     assert [f"nfdrl/{name.upper()}-v0" for name in TOY_MDPS] == IDS
     assert all(build().name == name for name, build in TOY_MDPS.items())
 
@@ -59,11 +59,12 @@ def test_make_passes_options_through():
     env = gymnasium.make("nfdrl/MDP3-v0", second_std=0.8)
     assert env.unwrapped.mdp.reward_std.max() == 1.0
     assert env.unwrapped.mdp.reward_std[-1] == 0.8
+    assert gymnasium.make("nfdrl/MDP2-v0", p=0.7).unwrapped.mdp.probability[0] == 0.7
 
 
 def test_registering_twice_changes_nothing():
     before = dict(gymnasium.registry)
-    nfdrl.envs.register_toy_envs()
+    nfdrl.envs.register_finite_mdps()
     assert dict(gymnasium.registry) == before
 
 

@@ -44,6 +44,24 @@ def test_a_run_leaves_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "exists" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("engine", "line"),
+    [
+        ("auto", "compiled engine: layers and loss in NumPy and Numba on the CPU"),
+        ("graph", "graph engine: asked for"),
+    ],
+)
+def test_the_first_line_says_which_engine_runs_and_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str, line: str
+) -> None:
+    if engine == "auto":
+        pytest.importorskip("numba")
+    assert train(tmp_path, "--steps", "100", "--evaluate", "0", settings=[*QUICK, f"engine={engine}"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == line
+    assert main(["train", "--resume", str(tmp_path), "--steps", "120", "--no-progress"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == line
+
+
 def test_a_run_is_not_overwritten_unless_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path, "--steps", "100", "--evaluate", "0") == 0
     (tmp_path / "notes.txt").write_text("mine")
@@ -98,7 +116,7 @@ def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
         (["--set", "batch_size=big"], "batch_size cannot be 'big'"),
         (["--set", "batch_size=0.5"], "cannot be '0.5'"),
         (["--set", "batch_size=0"], "at least 1"),
-        (["--set", "buffer_size=2"], "too small"),
+        (["--set", "buffer_size=2"], "buffer_size must be at least"),
         (["--set", "discount=2"], r"\[0, 1\]"),
         (["--set", "batch_size"], "NAME=VALUE"),
         (["--resume", "nowhere"], "keeps its own out"),
@@ -122,7 +140,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, capsys: pyte
     assert "cannot write" in capsys.readouterr().err
 
 
-def test_a_dead_network_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dead_network_is_reported_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ruinous = ["--set", "learning_starts=64", "learning_rate=10", "mlp=(4,4)", "--evaluate", "0", "--no-progress"]
     assert train(tmp_path / "run", "--method", "dqn", "--steps", "800", settings=ruinous) == 0
     lines = capsys.readouterr().err.strip().splitlines()

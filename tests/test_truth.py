@@ -58,7 +58,7 @@ def linear_action_values(mdp, policy, discount):
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1.0, 0.9, 0.5, 0.0]))
-def test_the_law_is_that_of_all_trajectories_enumerated(seed, discount):
+def test_the_law_is_that_of_enumerated_trajectories(seed, discount):
     rng = np.random.default_rng(seed)
     table, policy = random_ending_mdp(rng), rng.dirichlet(np.ones(2), size=5)
     truth = exact_returns(FiniteMDP.from_table(table), policy, discount)
@@ -70,7 +70,7 @@ def test_the_law_is_that_of_all_trajectories_enumerated(seed, discount):
 
 
 def test_a_loop_gives_the_geometric_law():
-    # With probability ½ a reward of 1 and once more, otherwise the end: k rewards have probability 2^−(k+1) and
+    # With probability ½ a reward of 1 and another turn, otherwise the end: k rewards have probability 2^−(k+1) and
     # return (1 − γᵏ)/(1 − γ) = 2 − 2^(1−k) for γ = ½.
     table = {0: {0: [(0.5, 0, 1.0, False), (0.5, 1, 0.0, True)]}}
     law = exact_returns(FiniteMDP.from_table(table), [0, 0], 0.5)[0, 0]
@@ -141,8 +141,8 @@ def test_the_stated_error_bounds_the_distance_to_a_longer_run():
     assert truth.error == pytest.approx(0.9**truth.steps / 0.1)
 
 
-def test_the_error_of_an_undiscounted_run_is_the_probability_that_it_goes_on():
-    # It goes on with probability ½ a step: after T steps 2^−T, first under 1e-3 at T = 10.
+def test_the_error_of_an_undiscounted_law_is_the_probability_of_a_longer_episode():
+    # It continues with probability ½ per step: after T steps 2^−T, first under 1e-3 at T = 10.
     table = {0: {0: [(0.5, 0, -1.0, False), (0.5, 1, 0.0, True)]}}
     truth = exact_returns(FiniteMDP.from_table(table), [0, 0], 1.0, tolerance=1e-3)
     assert (truth.steps, truth.error) == (10, 2.0**-10)

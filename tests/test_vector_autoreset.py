@@ -23,7 +23,7 @@ ENVS, STEPS, DISCOUNT = 3, 40, 0.9
 
 
 class Counter(gymnasium.Env[Any, Any]):
-    """Shows (number, episode, time) and pays its time; ends after `period` steps, by turns in both ways."""
+    """Shows (number, episode, time) and pays the time; terminates and truncates by turns after `period` steps."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -41,7 +41,7 @@ class Counter(gymnasium.Env[Any, Any]):
         return self._observation(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
-        assert self.time < self.period, "stepped behind the end of an episode"
+        assert self.time < self.period, "stepped after the end of an episode"
         self.time, self.taken = self.time + 1, self.taken + 1
         over, by_termination = self.time == self.period, self.episode % 2 == 0
         reward = np.nan if self.taken == self.poison_at else float(self.time)
@@ -113,13 +113,13 @@ def test_training_counts_the_episodes_that_were_played(name: str) -> None:
     assert agent.step in (150, 151, 152)
 
 
-def test_a_reward_that_is_not_a_number_is_named() -> None:
+def test_a_reward_that_is_not_finite_is_refused() -> None:
     env = SyncVectorEnv([lambda: Counter(0, 3), lambda: Counter(1, 4, poison_at=6)])
     with pytest.raises(NfdrlError, match=r"environment 1 gave a reward of nan at step \d+"):
         Agent("dqn", env).learn(100, progress=False)
 
 
-def test_an_observation_that_is_not_a_number_is_named() -> None:
+def test_an_observation_that_is_not_finite_is_refused() -> None:
     stream = DirectStream([Counter(0, 3), Counter(1, 3)])
     stream.reset()
     step = stream.step(np.zeros(2, np.int64))
@@ -164,7 +164,7 @@ def test_actions_are_counted_from_the_start_of_their_space() -> None:
         (gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2)]), "FlattenObservation"),
     ],
 )
-def test_observations_that_do_not_fit_say_what_to_do(space: gymnasium.Space[Any], message: str) -> None:
+def test_unsupported_observations_are_refused_with_a_hint(space: gymnasium.Space[Any], message: str) -> None:
     env = Counter(0, 3)
     env.observation_space = space  # type: ignore[assignment]
     with pytest.raises(NfdrlError, match=message):

@@ -51,7 +51,7 @@ def read_mp4(path):
 
 
 @pytest.mark.parametrize(("name", "read", "size"), [("a.gif", read_gif, (360, 640)), ("a.mp4", read_mp4, (720, 1280))])
-def test_an_episode_is_in_the_file_frame_by_frame(saved, tmp_path, capsys, name, read, size):
+def test_the_file_has_one_frame_per_step(saved, tmp_path, capsys, name, read, size):
     path = tmp_path / "videos" / name
     words = ["evaluate", str(saved), "--episodes", "1", "--video", str(path), "--video-steps", "30", "--seed", "7"]
     assert main(words) == 0
@@ -69,7 +69,7 @@ def test_an_episode_is_in_the_file_frame_by_frame(saved, tmp_path, capsys, name,
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_s_laws_can_be_drawn(method, tmp_path):
+def test_the_laws_of_every_method_can_be_drawn(method, tmp_path):
     agent = Agent(method, "FrozenLake-v1", config=SMALL)
     env = rendering_env(agent.source)
     made = record(agent, env, tmp_path / "lake.gif", seed=3, max_steps=3, discount=0.9)
@@ -77,7 +77,7 @@ def test_every_method_s_laws_can_be_drawn(method, tmp_path):
     assert len(read_gif(tmp_path / "lake.gif")) == made.frames > 0
 
 
-def test_the_chosen_action_wears_the_colour_and_the_frame_its_picture(saved):
+def test_the_chosen_action_has_the_colour_and_the_frame_its_picture(saved):
     agent = Agent.load(saved)
     env = rendering_env(agent.source)
     moments, end = play(agent, env, 0, 4, 100)
@@ -105,13 +105,13 @@ def test_the_bins_hold_the_mass_of_any_law():
     assert_allclose(spike.max(-1) * np.diff(edges)[0], 1)
 
 
-def test_the_return_that_followed_starts_anew_behind_an_end():
+def test_the_return_that_followed_starts_over_after_an_end():
     rewards, never = np.array([1.0, 2.0, 4.0]), np.zeros(3, bool)
     assert_allclose(discounted(rewards, never, 0.5), [1 + 0.5 * 2 + 0.25 * 4, 2 + 0.5 * 4, 4])
     assert_allclose(discounted(rewards, np.array([True, False, False]), 0.5), [1, 4, 4])
 
 
-def test_a_video_that_fails_leaves_nothing(saved, tmp_path, monkeypatch):
+def test_a_failed_video_leaves_no_file(saved, tmp_path, monkeypatch):
     agent = Agent.load(saved)
     env = rendering_env(agent.source)
 
@@ -144,7 +144,7 @@ def test_bad_input_is_one_line(saved, tmp_path, monkeypatch, capsys, words, mess
     assert [file.name for file in tmp_path.iterdir()] == ["there.gif"]
 
 
-def test_an_environment_without_pictures_is_named(tmp_path):
+def test_an_environment_without_pictures_is_refused(tmp_path):
     with pytest.raises(NfdrlError, match=r"'nfdrl/MDP2-v0' draws no pictures"):
         rendering_env(Agent("dqn", "nfdrl/MDP2-v0", config=SMALL).source)
 

@@ -7,21 +7,45 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import nfdrl.envs  # noqa: F401  registers the nfdrl/… environments with Gymnasium
+from nfdrl.errors import NfdrlError
 
 if TYPE_CHECKING:
-    from nfdrl.agent import Agent as Agent
-    from nfdrl.laws import METHODS as METHODS
-    from nfdrl.laws.flow import FlowLaw as FlowLaw
-    from nfdrl.runs.session import Run as Run
+    from nfdrl.agent import Agent
+    from nfdrl.envs.finite import FiniteMDP
+    from nfdrl.evaluation.truth import exact_returns
+    from nfdrl.laws import METHODS
+    from nfdrl.laws.base import DensityLaw, Law, Method
+    from nfdrl.laws.flow import FlowLaw
+    from nfdrl.networks import TorsoSizes
+    from nfdrl.risk import Risk, parse_risk
+    from nfdrl.runs.session import Run
+    from nfdrl.training.config import TrainConfig
+    from nfdrl.training.presets import PRESETS
 
 __version__ = version("nfdrl")
-__all__ = ["METHODS", "Agent", "FlowLaw", "Run", "__version__"]
+__all__ = [
+    "METHODS", "PRESETS", "Agent", "DensityLaw", "FiniteMDP", "FlowLaw", "Law", "Method", "NfdrlError", "Risk", "Run",
+    "TorsoSizes", "TrainConfig", "__version__", "exact_returns", "parse_risk",
+]  # fmt: skip
 
-_HOMES = {"Agent": "nfdrl.agent", "FlowLaw": "nfdrl.laws.flow", "METHODS": "nfdrl.laws", "Run": "nfdrl.runs.session"}
+_HOMES = {
+    "nfdrl.agent": ("Agent",),
+    "nfdrl.envs.finite": ("FiniteMDP",),
+    "nfdrl.evaluation.truth": ("exact_returns",),
+    "nfdrl.laws": ("METHODS",),
+    "nfdrl.laws.base": ("DensityLaw", "Law", "Method"),
+    "nfdrl.laws.flow": ("FlowLaw",),
+    "nfdrl.networks": ("TorsoSizes",),
+    "nfdrl.risk": ("Risk", "parse_risk"),
+    "nfdrl.runs.session": ("Run",),
+    "nfdrl.training.config": ("TrainConfig",),
+    "nfdrl.training.presets": ("PRESETS",),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """PyTorch takes seconds to import: it is, once one of these is asked for."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    """Import a name on first use: PyTorch takes seconds to import."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,9 @@
-"""What a user holds: learn, predict, returns, evaluate, save, load."""
+"""The agent: learn, predict, returns, evaluate, save, load."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -18,8 +19,9 @@ from typing_extensions import Self
 
 from nfdrl.bellman import Valuation
 from nfdrl.envs.make import EnvLike, Source, source_of
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import NfdrlError, check_at_least
 from nfdrl.evaluation.rollouts import Episodes, rollout
+from nfdrl.files import describing
 from nfdrl.laws import Law, Method, find_method, method_config, method_from
 from nfdrl.learner import Learner
 from nfdrl.networks import Network, is_image, network_for
@@ -28,7 +30,7 @@ from nfdrl.risk import Mean, Risk, parse_risk
 from nfdrl.runs import checkpoint
 from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
 from nfdrl.runs.layout import REPLAY, locate, replay_of
-from nfdrl.settings import to_plain
+from nfdrl.settings import from_plain, to_plain
 from nfdrl.threads import threads
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import Event
@@ -42,6 +44,9 @@ EVALUATION_ENVS = 8
 class Agent:
     """A method, the environment it learns in, and the return laws it has learned.
 
+    `method` is a name, with settings in brackets (`c51[atoms=13]`), or a `Method`; `env` a Gymnasium id, environment or
+    vector environment; `risk` what actions are chosen by: a word (`cvar:0.1`), a `Risk`, or a function of a law.
+
     >>> agent = Agent("nfdrl-s", "CartPole-v1", seed=1)
     >>> agent.learn(1_100, progress=False).returns([0.0, 0.0, 0.0, 0.0]).batch_shape
     torch.Size([2])
@@ -50,7 +55,7 @@ class Agent:
     def __init__(
         self,
         method: str | Method,
-        env: EnvLike,
+        env: EnvLike | Source,
         *,
         seed: int = 0,
         config: TrainConfig | None = None,
@@ -58,25 +63,14 @@ class Agent:
         device: str | torch.device = "auto",
     ) -> None:
         kind = find_method(method) if isinstance(method, str) else method
-        self._setup(kind, source_of(env), seed, TrainConfig() if config is None else config, risk, device)
-
-    def _setup(
-        self,
-        method: Method,
-        source: Source,
-        seed: int,
-        config: TrainConfig,
-        risk: str | Valuation | None,
-        device: str | torch.device,
-    ) -> None:
-        if seed < 0:
-            raise NfdrlError(f"seed must not be negative, got {seed}")
-        self.source, self.seed, self.config = source, int(seed), config
+        source = env if isinstance(env, Source) else source_of(env)
+        check_at_least(0, seed=seed)
+        self.source, self.seed, self.config = source, int(seed), TrainConfig() if config is None else config
         self.observation_space, self.action_space = source.observation_space, source.action_space
         self.risk: Valuation = parse_risk(risk) if isinstance(risk, str) else risk or Mean()
         self.device = _device(device)
-        self.network = _network(method, source, config, self.seed).to(self.device)
-        self.trainer = Trainer(method, self.network, source, config, risk=self.risk, seed=self.seed)
+        self.network = _network(kind, source, self.config, self.seed).to(self.device)
+        self.trainer = Trainer(kind, self.network, source, self.config, risk=self.risk, seed=self.seed)
 
     @property
     def method(self) -> Method:
@@ -85,16 +79,14 @@ class Agent:
 
     @property
     def step(self) -> int:
-        """The transitions so far."""
+        """The number of transitions so far."""
         return self.trainer.step
 
     @property
     def learner(self) -> Learner:
-        """What moves the weights, once learning has begun."""
+        """What updates the weights, once learning has begun."""
         if self.trainer.learner is None:
-            raise NfdrlError(
-                f"this agent does not learn yet: its first {self.config.learning_starts:,} steps are random"
-            )
+            raise NfdrlError(f"learning begins after {self.config.learning_starts:,} random steps, got {self.step:,}")
         return self.trainer.learner
 
     def learn(self, steps: int, *, progress: bool = True) -> Self:
@@ -107,9 +99,8 @@ class Agent:
     def events(
         self, steps: int, trackers: Iterable[Tracker] = (), *, pause_every: int | None = None
     ) -> Iterator[Event]:
-        """Train for `steps` more transitions, one event at a time; with a `Pause` at multiples of `pause_every`."""
-        if steps < 1:
-            raise NfdrlError(f"steps must be at least 1, got {steps}")
+        """Train for `steps` more transitions and yield what happens; with a `Pause` at multiples of `pause_every`."""
+        check_at_least(1, steps=steps)
         with threads(_threads_for(self.observation_space)):
             yield from tracked(self.trainer.run(steps, pause_every), trackers)
 
@@ -120,7 +111,7 @@ class Agent:
         episode_start: Array | None = None,  # noqa: ARG002
         deterministic: bool = True,
     ) -> tuple[Array, None]:
-        """The action for one observation or for a batch of them, in the form of Stable-Baselines3's `predict`."""
+        """The action for an observation, or one per row of a batch, as `predict` of Stable-Baselines3 returns it."""
         batch, single = self._batch(observation)
         actor = self.trainer.actor
         chosen = actor.engine.greedy(batch) if deterministic else actor.act(batch, self.config.epsilon_end)
@@ -135,7 +126,7 @@ class Agent:
         return self.network.head(features[0] if single else features)
 
     def _batch(self, observation: ArrayLike) -> tuple[Array, bool]:
-        """Observations as rows in the dtype of the replay, and whether there was only one without a batch axis."""
+        """Observations as rows in the replay's dtype, and whether it was a single one without a batch axis."""
         array = np.asarray(observation)
         shape = self.observation_space.shape
         assert shape is not None
@@ -146,9 +137,8 @@ class Agent:
         return np.ascontiguousarray(rows, dtype=storage_dtype(self.observation_space)), single
 
     def evaluate(self, episodes: int = 10, seed: int = 10_000) -> Episodes:
-        """Greedy returns over whole episodes, in environments of their own where those can be made."""
-        if episodes < 1:
-            raise NfdrlError(f"episodes must be at least 1, got {episodes}")
+        """Greedy returns of whole episodes, the k-th seeded with seed + k, in new environments if those can be made."""
+        check_at_least(1, episodes=episodes)
         envs = self.source.for_evaluation(min(episodes, EVALUATION_ENVS))
         try:
             return rollout(lambda rows: self.predict(rows)[0], envs, episodes, seed)
@@ -158,31 +148,16 @@ class Agent:
                     env.close()
 
     def save(self, path: str | Path, *, replay: bool = False) -> None:
-        """Write a folder from which `load` makes this agent again; with the replay, it continues exactly.
+        """Write a folder that `load` reads; with its replay, the loaded agent continues exactly.
 
-        Episodes that are open count as cut off at this step.
+        Open episodes count as cut off at this step.
         """
         folder = Path(path)
         snapshot = (
             Journal(folder / REPLAY).append(self.trainer.replay) if replay and self.step and self.source.known else None
         )
-        checkpoint.write(folder, self.saved(snapshot))
+        checkpoint.write(folder, state_of(self, snapshot))
         remove_unused(folder / REPLAY, [] if snapshot is None else [snapshot])
-
-    def saved(self, replay: Snapshot | None = None) -> checkpoint.Saved:
-        """Everything a checkpoint holds; the replay's rows are in files of their own."""
-        config = {
-            "nfdrl": version("nfdrl"),
-            "method": method_config(self.method),
-            "env": self.source.name,
-            "observation_space": checkpoint.space_config(self.observation_space),
-            "action_space": checkpoint.space_config(self.action_space),
-            "train": to_plain(self.config),
-            "risk": str(self.risk) if isinstance(self.risk, Risk) else None,
-            "seed": self.seed,
-        }
-        state = self.trainer.state() | {"replay": None if replay is None else replay.to_json()}
-        return checkpoint.Saved(config, state, self.trainer.tensors())
 
     @classmethod
     def load(
@@ -195,56 +170,54 @@ class Agent:
         device: str | torch.device = "auto",
         replay: bool = True,
     ) -> Self:
-        """An agent as it was saved, from its folder or from a run's; with its replay it continues exactly.
+        """The agent in a folder that `save` or a run wrote; with its replay, it continues exactly.
 
-        Without a saved replay, or with `replay=False`, it learns with an empty one. The environment is made from its
-        saved id unless one is given. `method` is for one that nfdrl does not have: its class, with the saved settings.
+        Without a saved replay, or with `replay=False`, it starts with an empty one. The environment is made from its
+        saved id unless `env` is given. Pass `method` if it is your own; its settings are the saved ones.
         """
         folder = locate(Path(path))
         saved = checkpoint.read(folder)
-        try:
-            return cls._from_saved(saved, folder, env, method, risk, device, replay)
-        except NfdrlError:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
-            # A gymnasium space, a network or a generator did not take what the files say.
-            said = " ".join(repr(error).split())
-            raise NfdrlError(f"{folder} does not describe an agent: {said[:300]}") from None
-        except MemoryError:
-            raise NfdrlError(f"{folder} describes an agent that does not fit into memory") from None
-
-    @classmethod
-    def _from_saved(
-        cls,
-        saved: checkpoint.Saved,
-        folder: Path,
-        env: EnvLike | None,
-        method: Method | None,
-        risk: str | Valuation | None,
-        device: str | torch.device,
-        replay: bool,
-    ) -> Self:
-        config, state, agent = saved.config, saved.state, cls.__new__(cls)
-        kind = method_from(config["method"], method)
-        if not isinstance(config["risk"], str | None):
-            raise NfdrlError(f"the saved risk must be a word, got {config['risk']!r}")
-        if risk is None and config["risk"] is None:
-            raise NfdrlError("the saved agent chose actions by a function of your own: pass it as `risk`")
-        train, source = checkpoint.train_config_from(config["train"]), _source_from(config, env)
-        parts = ("online", "target") if state["trainer"]["learning"] else ("online",)
-        network = partial(_network, kind, source, train, config["seed"])
-        checkpoint.check_shapes(network, saved.tensors, parts)
-        agent._setup(kind, source, config["seed"], train, config["risk"] if risk is None else risk, device)
-        agent.trainer.restore(state, saved.tensors)
-        snapshot = saved.replay
-        if replay and snapshot is not None and source.known:
-            if not isinstance(env, VectorEnv) and len(snapshot.position) != train.num_envs:
-                raise NfdrlError("the saved replay is of another number of environments than the saved settings")
-            try:
-                restore(agent.trainer.replay, replay_of(folder), snapshot)
-            except NfdrlError as error:
-                raise NfdrlError(f"{error} (the agent without its replay: Agent.load(…, replay=False))") from None
+        config, state = saved.config, saved.state
+        with describing("an agent", folder):
+            kind = method_from(config["method"], method)
+            train, source = from_plain(TrainConfig, config["train"], "the saved run"), _source_from(config, env)
+            parts = ("online", "target") if state["trainer"]["learning"] else ("online",)
+            checkpoint.check_shapes(partial(_network, kind, source, train, config["seed"]), saved.tensors, parts)
+            chosen = _saved_risk(config["risk"]) if risk is None else risk
+            agent = cls(kind, source, seed=config["seed"], config=train, risk=chosen, device=device)
+            agent.trainer.restore(state, saved.tensors)
+            if replay and saved.replay is not None and source.known:
+                if not isinstance(env, VectorEnv) and len(saved.replay.position) != train.num_envs:
+                    raise NfdrlError("the saved replay has another number of environments than the saved settings")
+                try:
+                    restore(agent.trainer.replay, replay_of(folder), saved.replay)
+                except NfdrlError as error:
+                    raise NfdrlError(f"{error} (to load the agent alone: Agent.load(…, replay=False))") from None
         return agent
+
+
+def state_of(agent: Agent, replay: Snapshot | None = None) -> checkpoint.Saved:
+    """Everything a checkpoint holds but the rows of the replay, which have files of their own."""
+    config = {
+        "nfdrl": version("nfdrl"),
+        "method": method_config(agent.method),
+        "env": agent.source.name,
+        "observation_space": checkpoint.space_config(agent.observation_space),
+        "action_space": checkpoint.space_config(agent.action_space),
+        "train": to_plain(agent.config),
+        "risk": str(agent.risk) if isinstance(agent.risk, Risk) else None,
+        "seed": agent.seed,
+    }
+    state = agent.trainer.state() | {"replay": None if replay is None else asdict(replay)}
+    return checkpoint.Saved(config, state, agent.trainer.tensors())
+
+
+def _saved_risk(word: Any) -> Risk:
+    if word is None:
+        raise NfdrlError("the saved agent chose actions by a function of your own: pass it as `risk`")
+    if not isinstance(word, str):
+        raise NfdrlError(f"the saved risk must be a word, got {word!r}")
+    return parse_risk(word)
 
 
 def _network(method: Method, source: Source, config: TrainConfig, seed: int) -> Network:
@@ -252,12 +225,12 @@ def _network(method: Method, source: Source, config: TrainConfig, seed: int) -> 
 
 
 def _threads_for(space: gymnasium.Space[Any]) -> int:
-    """One thread for networks without convolutions: sharing out their small tensors costs more than it saves."""
+    """One thread for networks without convolutions, whose tensors are too small to share."""
     return torch.get_num_threads() if isinstance(space, gymnasium.spaces.Box) and is_image(space) else 1
 
 
 def _source_from(config: dict[str, Any], env: EnvLike | None) -> Source:
-    """The environment that is given or was saved, in which the saved network must be able to act; or its spaces."""
+    """The given or the saved environment, whose spaces must be the saved ones; or the saved spaces alone."""
     given = config["env"] if env is None else env
     if env is None and ":" in str(given):
         raise NfdrlError(f"the saved environment {given!r} would import a module: pass it as `env` if you trust it")

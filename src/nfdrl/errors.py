@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class NfdrlError(ValueError):
-    """Bad input, said in one line; the command line prints it and exits 2."""
+    """A mistake that the user can correct, explained in one line; the command line prints it and exits with 2."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> NfdrlError:
@@ -27,33 +27,41 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> NfdrlError:
     return NfdrlError(f"unknown {kind} {name!r}: {hint}{listed}")
 
 
+def check_at_least(least: int, **values: int) -> None:
+    """Refuse a number below `least`.
+
+    >>> check_at_least(1, samples=0)
+    Traceback (most recent call last):
+        ...
+    nfdrl.errors.NfdrlError: samples must be at least 1, got 0
+    """
+    for name, value in values.items():
+        if value < least:
+            raise NfdrlError(f"{name} must be at least {least}, got {value}")
+
+
 def check_open_unit(name: str, value: Tensor) -> None:
     """Refuse a probability level outside (0, 1)."""
-    inside = (value > 0) & (value < 1)
-    if not bool(inside.all()):
-        raise NfdrlError(f"{name} must lie strictly between 0 and 1, got {_first(value, ~inside)}")
+    _check(name, value, (value > 0) & (value < 1), "lie strictly between 0 and 1")
 
 
 def check_discount(value: Tensor) -> None:
     """Refuse a discount outside [0, 1]."""
     low, high = value.aminmax()
     if not (low.item() >= 0 and high.item() <= 1):  # NaN is neither
-        raise NfdrlError(f"discount must lie in [0, 1], got {_first(value, ~((value >= 0) & (value <= 1)))}")
+        _check("discount", value, (value >= 0) & (value <= 1), "lie in [0, 1]")
 
 
 def check_finite(name: str, value: Tensor) -> None:
     """Refuse NaN and infinity."""
-    finite = value.isfinite()
-    if not bool(finite.all()):
-        raise NfdrlError(f"{name} must be finite, got {_first(value, ~finite)}")
+    _check(name, value, value.isfinite(), "be finite")
 
 
 def check_positive(name: str, value: Tensor) -> None:
     """Refuse zero and negative numbers."""
-    positive = value > 0
-    if not bool(positive.all()):
-        raise NfdrlError(f"{name} must be positive, got {_first(value, ~positive)}")
+    _check(name, value, value > 0, "be positive")
 
 
-def _first(value: Tensor, bad: Tensor) -> float:
-    return float(value.detach()[bad].flatten()[0])
+def _check(name: str, value: Tensor, good: Tensor, rule: str) -> None:
+    if not bool(good.all()):
+        raise NfdrlError(f"{name} must {rule}, got {float(value.detach()[~good].flatten()[0])}")

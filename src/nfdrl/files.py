@@ -1,11 +1,12 @@
-"""Files that survive a crash: written whole, synced, and read back only if they are what was written."""
+"""Files that survive a crash: written whole, synced, and checked when they are read back."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -27,17 +28,17 @@ class FileRecord:
 
     @classmethod
     def from_json(cls, value: Any) -> FileRecord:
-        """The record that `asdict` wrote; the name must not leave its folder."""
+        """The record that `asdict` wrote; its name must not point outside its folder."""
         name, size, digest = value["name"], value["bytes"], value["blake2b"]
         if not (isinstance(name, str) and isinstance(size, int) and isinstance(digest, str)):
-            raise NfdrlError("a manifest's entry must have a name, a number of bytes and a checksum")
+            raise NfdrlError("each entry of a manifest must have a name, a number of bytes and a checksum")
         if Path(name).name != name or name in (".", "..", ""):
-            raise NfdrlError(f"a manifest names the file {name!r}, which is not one of its folder")
+            raise NfdrlError(f"a manifest must name files in its own folder, got {name!r}")
         return cls(name, size, digest)
 
 
 def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileRecord:
-    """Write and sync a new file; where that fails, nothing of it stays."""
+    """Write and sync a new file; if that fails, nothing of it remains."""
     digest, size = hashlib.blake2b(digest_size=32), 0
     try:
         with path.open("xb") as file:
@@ -54,7 +55,7 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileRecord:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put new content in place of a file's: a reader finds the old or the new, never a part."""
+    """Replace a file's content; readers see the old or the new, never a part."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     fresh.unlink(missing_ok=True)
     write_file(fresh, [content])
@@ -63,7 +64,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Make `folder`, or refuse before minutes are spent on what cannot be kept."""
+    """Make `folder`; refuse one that cannot be written to before any time is spent."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
@@ -82,7 +83,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_size(folder: Path, record: FileRecord) -> Path:
-    """The path of a file that is there and has the size it should; nothing is read."""
+    """The path of a file that exists and has the right size; its content is not read."""
     path = folder / record.name
     if not path.is_file():
         raise NfdrlError(f"{path} is missing")
@@ -93,7 +94,7 @@ def check_size(folder: Path, record: FileRecord) -> Path:
 
 
 def check_file(folder: Path, record: FileRecord) -> Path:
-    """The path of a file whose bytes have the size and the checksum they should."""
+    """The path of a file that has the right size and checksum."""
     path, digest = check_size(folder, record), hashlib.blake2b(digest_size=32)
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
@@ -103,7 +104,7 @@ def check_file(folder: Path, record: FileRecord) -> Path:
 
 
 def read_file(folder: Path, record: FileRecord) -> bytes:
-    """The bytes of a file, checked before anyone interprets them."""
+    """The bytes of a file, checked before they are interpreted."""
     path = check_size(folder, record)
     content = path.read_bytes()
     _compare(path, hashlib.blake2b(content, digest_size=32).hexdigest(), record)
@@ -112,16 +113,16 @@ def read_file(folder: Path, record: FileRecord) -> bytes:
 
 def _compare(path: Path, found: str, record: FileRecord) -> None:
     if found != record.blake2b:
-        raise NfdrlError(f"{path} is damaged: its checksum is not the manifest's")
+        raise NfdrlError(f"{path} is damaged: its checksum is not that of the manifest")
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Put an object into a JSON file, in place of what was there."""
+    """Write an object to a JSON file, replacing what was there."""
     replace_file(path, to_json(content))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, which is not read where it is too large."""
+    """The object in a JSON file; one that is too large is not read."""
     try:
         _check_length(path.stat().st_size, path)
         return from_json(path.read_bytes(), path)
@@ -135,7 +136,7 @@ def to_json(content: Mapping[str, Any]) -> bytes:
 
 
 def from_json(content: bytes, path: Path) -> dict[str, Any]:
-    """The object in the content of a JSON file."""
+    """The object that the content of a JSON file describes."""
     _check_length(len(content), path)
     try:
         value = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
@@ -144,6 +145,19 @@ def from_json(content: bytes, path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise NfdrlError(f"{path} does not hold a JSON object")
     return value
+
+
+@contextmanager
+def describing(what: str, path: Path) -> Iterator[None]:
+    """Blame the file for whatever Python, Gymnasium or PyTorch raise on values read from it."""
+    try:
+        yield
+    except NfdrlError:
+        raise
+    except MemoryError:
+        raise NfdrlError(f"{path} describes {what} that does not fit into memory") from None
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
+        raise NfdrlError(f"{path} does not describe {what}: {' '.join(repr(error).split())[:300]}") from None
 
 
 def _check_length(size: int, path: Path) -> None:
@@ -156,15 +170,15 @@ def _no_constant(name: str) -> None:
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The same object with a checksum of itself."""
+    """The object with a checksum of itself."""
     return {**content, "checksum": _seal(content)}
 
 
 def unsealed(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The object without its checksum, which must fit."""
+    """The object without its checksum, which must match."""
     inner = {name: value for name, value in content.items() if name != "checksum"}
     if content.get("checksum") != _seal(inner):
-        raise NfdrlError(f"{path} is damaged: its checksum does not fit its content")
+        raise NfdrlError(f"{path} is damaged: its checksum does not match its content")
     return inner
 
 

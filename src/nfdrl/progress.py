@@ -1,4 +1,4 @@
-"""Progress bars on a terminal."""
+"""Progress bars for the terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class Progress:
     """
 
     def __init__(self, enabled: bool | None = None, console: Console | None = None) -> None:
-        """`enabled` None asks the console whether it is a terminal."""
         self.console = console or Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         shown = self.console.is_terminal if enabled is None else enabled
@@ -39,7 +38,7 @@ class Progress:
         self._bars.stop()
 
     def track(self, items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-        """Yield `items`, one step of a bar for each."""
+        """Yield `items` and advance a bar by one for each."""
         if total is None and isinstance(items, Sized):
             total = len(items)
         task = self._bars.add_task(description, total=total)

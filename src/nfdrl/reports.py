@@ -1,4 +1,4 @@
-"""What experiments, comparisons, benchmarks and reports leave: numbers with their provenance, tables, figures."""
+"""What experiments, comparisons, benchmarks and reports write: numbers with their provenance, tables, figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROW_KEYS = ("method", "state", "action")
 
 
 def provenance(command: str | None, seconds: float | None = None) -> dict[str, Any]:
-    """How a number came to be: version, date, command, machine and the time it took."""
+    """How a number was made: version, date, command, machine, and the time it took."""
     return {
         "version": version("nfdrl"),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -36,7 +36,7 @@ def provenance(command: str | None, seconds: float | None = None) -> dict[str, A
 
 
 def command_of(verb: str, settings: Any) -> str:
-    """The command line that gives a verb these settings: positional ones first, then what is not the default.
+    """The command line of a verb with these settings: positional ones first, then those that differ from the default.
 
     >>> from dataclasses import make_dataclass
     >>> paper = make_dataclass("Paper", [("name", str), ("seed", int, 0), ("smoke", bool, False), ("full", bool, True)])
@@ -65,9 +65,9 @@ def write_report(
     draw: Callable[[], Figure] | None = None,
     figure: str = "figure",
 ) -> list[str]:
-    """Write metrics.json, a CSV file for each table and a PNG and an SVG of the figure; the names of the files.
+    """Write metrics.json, a CSV file per table, and the figure as PNG and SVG; returns the names of the files.
 
-    Everything is made before anything is written, so that what fails leaves `out` as it was.
+    Everything is made before anything is written, so that a failure leaves `out` as it was.
     """
     files = {} if draw is None else _images(draw, figure)
     files["metrics.json"] = to_json(plain(metrics))
@@ -102,7 +102,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def plain_row(row: Mapping[str, Any]) -> Row:
-    """A row with every key of ROW_KEYS and values that JSON knows; NaN and infinity become null.
+    """A row with every key of ROW_KEYS and values that JSON has; NaN and infinity become null.
 
     >>> import torch
     >>> plain_row({"method": "c51", "std": torch.tensor(0.5)})
@@ -112,7 +112,7 @@ def plain_row(row: Mapping[str, Any]) -> Row:
 
 
 def plain(value: Any) -> Any:
-    """The same of types that JSON knows; NaN and infinity become null."""
+    """The value in types that JSON has; NaN and infinity become null."""
     if hasattr(value, "tolist"):  # tensors, arrays and NumPy's scalars
         value = value.tolist()
     if isinstance(value, Mapping):

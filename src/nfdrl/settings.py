@@ -1,7 +1,7 @@
-"""Settings are frozen dataclasses: here they are read, from words as people write them and from JSON, by field types.
+"""Settings are frozen dataclasses; here they are read from words and from JSON, by the types of their fields.
 
-A field may hold a dataclass of its own, or one of several that differ in their `kind`. Words name its fields by a path,
-`comparison.rooted=true`, and replace the whole by its kind, `comparison=exact`.
+A field may hold a dataclass of its own, or one of several that differ in their `kind`. Words name inner fields by a
+path, `comparison.rooted=true`, and replace the whole by its kind, `comparison=exact`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ U = TypeVar("U")
 WORD = re.compile(r"^(?P<name>[^\[\]]+?)(?:\[(?P<settings>[^\[\]]*)\])?$")
 COMMAS = re.compile(r",(?![^(]*\))")  # between settings, not inside a tuple
 CONSTANTS = {"true": True, "false": False, "none": None}
-MISFIT: Any = object()  # what stands for a value that a field cannot have
+MISFIT: Any = object()  # stands for a value that a field cannot have
 LARGEST = 2**1023
 CALLED: dict[Any, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a word", NoneType: "none"}
 
@@ -36,12 +36,12 @@ def split_word(word: str) -> tuple[str, dict[str, str]]:
     """
     found = WORD.match(word)
     if found is None:
-        raise NfdrlError(f"{word!r} is not written NAME or NAME[SETTING=VALUE,...]")
+        raise NfdrlError(f"{word!r} must be written NAME or NAME[SETTING=VALUE,...]")
     parts = filter(str.strip, COMMAS.split(found["settings"] or ""))
     texts = dict(split_setting(part.strip()) for part in parts)
     empty = [name for name, text in texts.items() if not text]
     if empty:
-        raise NfdrlError(f"settings are written NAME=VALUE, got no value of {empty[0]} in {word!r}")
+        raise NfdrlError(f"settings must be written NAME=VALUE, but {empty[0]} has no value in {word!r}")
     return found["name"].strip(), texts
 
 
@@ -49,12 +49,12 @@ def split_setting(word: str) -> tuple[str, str]:
     """The name and the text of NAME=VALUE."""
     name, _, text = (piece.strip() for piece in word.partition("="))
     if not name or "=" not in word:
-        raise NfdrlError(f"settings are written NAME=VALUE, got {word!r}")
+        raise NfdrlError(f"settings must be written NAME=VALUE, got {word!r}")
     return name, text
 
 
 def read_word(word: str) -> tuple[str, dict[str, Any]]:
-    """A name and its settings, whose types nobody knows: Python's literals, and text where it is none.
+    """A name and its settings, whose types are not known: Python literals, and text otherwise.
 
     >>> read_word("FrozenLake-v1[map_name=8x8,is_slippery=false]")
     ('FrozenLake-v1', {'map_name': '8x8', 'is_slippery': False})
@@ -64,7 +64,7 @@ def read_word(word: str) -> tuple[str, dict[str, Any]]:
 
 
 def _literal(text: str) -> Any:
-    """Python's reading of a text, with true, false and none in any case; the text where it is no literal."""
+    """The text as a Python literal, with true, false and none in any case; the text itself if it is none."""
     if text.lower() in CONSTANTS:
         return CONSTANTS[text.lower()]
     try:
@@ -74,9 +74,9 @@ def _literal(text: str) -> Any:
 
 
 def changed(settings: T, texts: Mapping[str, str], what: str) -> T:
-    """Settings with all named fields replaced at once, each by what its text says; errors call them those of `what`.
+    """Settings with all named fields replaced at once, each by what its text says; errors name `what` they belong to.
 
-    A field of a field is named by its path, or alone where no other has its name.
+    An inner field is named by its path, or by its name alone if no other field has it.
     """
     values: dict[str, Any] = {}
     inner: dict[str, dict[str, str]] = {}
@@ -93,7 +93,7 @@ def changed(settings: T, texts: Mapping[str, str], what: str) -> T:
 
 
 def apply_settings(words: Iterable[str], config: T, method: U) -> tuple[T, U]:
-    """The settings of a run and of its method, with the fields replaced that NAME=VALUE words name in either."""
+    """The settings of a run and of its method, with the fields that NAME=VALUE words name replaced in either."""
     texts: tuple[dict[str, str], dict[str, str]] = {}, {}
     of_config, of_method = _reachable(config), _reachable(method)
     for path, text in map(split_setting, words):
@@ -105,7 +105,7 @@ def apply_settings(words: Iterable[str], config: T, method: U) -> tuple[T, U]:
 
 
 def _reachable(settings: Any) -> dict[str, str]:
-    """The path of each field by its name alone: the outer fields, and the inner ones that have no namesake."""
+    """The path of each field by its name: all outer fields, and the inner ones whose name is unique."""
     own = [field.name for field in fields(settings)]
     nested = {name: fields(value) for name in own if is_dataclass(value := getattr(settings, name))}
     deep = [(field.name, f"{name}.{field.name}") for name, inner in nested.items() for field in inner]
@@ -143,9 +143,9 @@ def _plain(value: Any) -> Any:
 
 
 def from_plain(kind: type[T], plain: Any, what: str) -> T:
-    """The dataclass that `to_plain` wrote; fields of another version are named, not dropped."""
+    """The dataclass that `to_plain` wrote; unknown fields, of another version perhaps, are refused."""
     if not isinstance(plain, Mapping):
-        raise NfdrlError(f"settings of {what} must be an object of JSON, got {plain!r:.80}")
+        raise NfdrlError(f"settings of {what} must be a JSON object, got {plain!r:.80}")
     own = {name: value for name, value in plain.items() if name != "kind" or _kind(kind) is None}
     hints: dict[str, Any] = _hints(cast(Any, kind))
     unknown = sorted(set(own) - set(hints))
@@ -158,12 +158,12 @@ def from_plain(kind: type[T], plain: Any, what: str) -> T:
 def _made(make: Callable[[], T], what: str) -> T:
     try:
         return make()
-    except (TypeError, OverflowError) as error:  # a number beyond all floats, a field without a default left out
+    except (TypeError, OverflowError) as error:  # a number too large for a float, a missing field
         raise NfdrlError(f"settings of {what}: {error}") from None
 
 
 def _kind(of: Any) -> str | None:
-    """What tells a dataclass from the others that a field may hold: its class's `kind`, which is no field."""
+    """What tells a dataclass from others that a field may hold: the `kind` of its class, which is not a field."""
     return None if "kind" in _hints(of) else getattr(of, "kind", None)
 
 
@@ -183,7 +183,7 @@ def _read_field(kind: type, name: str, given: Any, read: Callable[[Any, Any], An
 
 
 def _from_text(hint: Any, text: str) -> Any:
-    """What a text says in a field of that type: a literal where one fits, or the text itself."""
+    """What a text means for a field of this type: a literal if one fits, or the text itself."""
     value = _fit(hint, _literal(text))
     return _fit(hint, text) if value is MISFIT else value
 
@@ -213,7 +213,7 @@ def _fit_dataclass(kind: type, value: Any) -> Any:
 
 
 def _refused(hint: Any, given: Any, name: str) -> NfdrlError:
-    """Why a value cannot stand in the field of that name and type."""
+    """Why a field of this name and type cannot have a value."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     own = [member for member in members if is_dataclass(member)]
     choices = [choice for member in members if get_origin(member) is Literal for choice in get_args(member)]

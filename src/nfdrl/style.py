@@ -1,4 +1,4 @@
-"""How every figure looks: colours, fonts, sizes, and the drawing of laws. No pyplot: nothing global is touched."""
+"""How every figure looks: colours, fonts, sizes, and the drawing of laws. Without pyplot, nothing global changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nfdrl.laws.mixture import MixtureLaw
 Floats = NDArray[np.float64]
 View = Literal["density", "cdf", "quantile"]
 
-STYLE: Any = {  # Matplotlib types its keys as literals, in some versions only
+STYLE: Any = {  # some versions of Matplotlib type its keys as literals
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.titlesize": 10.5,
@@ -39,18 +39,18 @@ STYLE: Any = {  # Matplotlib types its keys as literals, in some versions only
     "lines.linewidth": 1.8,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
-    "svg.hashsalt": "nfdrl",  # equal figures give equal files
+    "svg.hashsalt": "nfdrl",  # so that equal figures give equal files
 }
 
 
 def color_of(method: str | Method) -> str:
-    """The colour of a method, or of the truth, the same in every figure; black for an unknown one."""
+    """The colour of a method or of the truth, the same in every figure; black for an unknown one."""
     found = _known(method)
     return GREY if method == "truth" else BLACK if found is None else found.colour
 
 
 def line_of(method: str | Method) -> str:
-    """The line style of a method."""
+    """The line style of a method; solid for an unknown one."""
     found = _known(method)
     return "-" if found is None else found.line
 
@@ -68,13 +68,13 @@ def _known(method: str | Method) -> Method | None:
 def figure(
     width: float = 9.0, height: float = 3.4, rows: int = 1, cols: int = 1, *, sharex: Any = False, sharey: Any = False
 ) -> tuple[Figure, NDArray[Any]]:
-    """A figure and its axes, always an array of shape (rows, cols); nine inches are 900 px in a README."""
+    """A figure and its axes, always an array of shape (rows, cols); nine inches suit the width of a README."""
     made = Figure(figsize=(width, height), layout="constrained")
     return made, made.subplots(rows, cols, sharex=sharex, sharey=sharey, squeeze=False)
 
 
 def legend_below(made: Figure, axes: Axes | NDArray[Any], columns: int | None = None) -> None:
-    """One legend under all panels, without repeated entries: never over the data."""
+    """One legend below all panels, without repeated entries, never over the data."""
     entries: dict[str, Any] = {}
     for ax in np.ravel(np.asarray(axes, dtype=object)):
         handles, labels = ax.get_legend_handles_labels()
@@ -84,9 +84,9 @@ def legend_below(made: Figure, axes: Axes | NDArray[Any], columns: int | None = 
 
 
 def draw_truth(ax: Axes, truth: MixtureLaw, view: View = "density", label: str | None = "truth") -> None:
-    """The true law behind the learned one: grey areas for densities, stems as high as their mass for atoms.
+    """The true law in the background: grey areas for densities, stems as high as their mass for atoms.
 
-    Stems are scaled to the panel (the heaviest reaches 96 % of it), since an atom has no height among densities.
+    Stems are scaled to the panel (the heaviest reaches 96 % of it), since an atom has no density to compare.
     """
     if view != "density":
         low, high = _range(truth)
@@ -130,19 +130,19 @@ def draw_law(
     with torch.no_grad():
         if view == "quantile":
             tau = _levels(points)
-            ax.plot(tau, _numpy(law.quantile(_like(law, tau))), **options)
+            ax.plot(tau, to_numpy(law.quantile(_like(law, tau))), **options)
             return
         y = _points(law, low, high, points)
         if view == "cdf":
-            ax.plot(y, _numpy(law.cdf(_like(law, y))), **options)
+            ax.plot(y, to_numpy(law.cdf(_like(law, y))), **options)
             return
         if not isinstance(law, DensityLaw):
             raise NfdrlError(f"a {type(law).__name__} has no density to draw: draw its cdf or its quantiles")
-        ax.plot(y, _numpy(law.pdf(_like(law, y))), **options)
+        ax.plot(y, to_numpy(law.pdf(_like(law, y))), **options)
 
 
 def _points(law: Law, low: float | None, high: float | None, points: int) -> Floats:
-    spread = _numpy(law.quantile(_like(law, _levels(points))))
+    spread = to_numpy(law.quantile(_like(law, _levels(points))))
     first, last = spread[0] if low is None else low, spread[-1] if high is None else high
     both = np.concatenate([np.linspace(first, last, points), spread])
     return np.unique(both[(both >= first) & (both <= last)])
@@ -156,12 +156,13 @@ def _like(law: Law, values: Floats) -> torch.Tensor:
     return torch.as_tensor(values, dtype=law.reference.dtype, device=law.reference.device)
 
 
-def _numpy(values: torch.Tensor) -> Floats:
+def to_numpy(values: torch.Tensor) -> Floats:
+    """A tensor as float64 on the CPU, without its graph."""
     return np.asarray(values.detach().double().cpu().numpy(), dtype=np.float64)
 
 
 def _range(truth: MixtureLaw) -> tuple[float, float]:
-    """All atoms, and four deviations of every Gaussian, with a margin where that is a point."""
+    """All atoms and four deviations of every Gaussian, with a margin."""
     low, high = float((truth.means - 4 * truth.stds).min()), float((truth.means + 4 * truth.stds).max())
     margin = 0.05 * (high - low) or 0.5
     return low - margin, high + margin

@@ -1,4 +1,4 @@
-"""The `nfdrl` command: one small dataclass a verb, each with a `run` that returns the exit code."""
+"""The `nfdrl` command: one small dataclass per verb, each with a `run` that does it and returns the exit code."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ ABOUT = """Distributional reinforcement learning with normalizing-flow return la
 verbs and an example of each:
   nfdrl train --method nfdrl-s --env CartPole-v1 --steps 100000 --out out/cartpole
   nfdrl evaluate out/cartpole --episodes 100
-  nfdrl paper list               what can be run
+  nfdrl paper list               the experiments
   nfdrl paper theory             one figure of the paper, into out/paper/theory
-  nfdrl paper all --smoke        all of them, in a small form
+  nfdrl paper all --smoke        all of them, in small
   nfdrl compare --envs mdp3,FrozenLake-v1 --methods nfdrl-s,c51 --out out/compare
   nfdrl report out --out out/report      a table and learning curves of all runs in a folder
   nfdrl bench losses --out out/bench
 
 `nfdrl VERB --help` explains a verb; `nfdrl --version` prints the version."""
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
 Verb = (
     Annotated[Train, tyro.conf.subcommand("train", description=inspect.getdoc(Train))]
@@ -49,7 +49,7 @@ Verb = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; 0 when it worked, 2 for a mistake of the user, 130 when interrupted."""
+    """Run the command line; returns 0 for success, 2 for a user's mistake, 130 if interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def prepare_torch() -> None:
-    """At most two threads unless OMP_NUM_THREADS says otherwise, and no denormal numbers: faster for small networks."""
+    """At most two threads unless OMP_NUM_THREADS is set, and no denormal numbers: faster for small networks."""
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(min(2, os.cpu_count() or 1))
     torch.set_flush_denormal(True)

@@ -19,30 +19,29 @@ BENCHMARKS = ("losses", "train", "replay", "checkpoint", "atari", "minatar")
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure speed on this machine and write the numbers with a report.
+    """Measure speed on this machine; write the numbers and a report.
 
     Example: `nfdrl bench losses --out out/bench --smoke`.
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """What to measure: `losses`, `replay`, `checkpoint`, or training beside peers: `train` (CartPole), `atari` (Pong),
+    """What to measure: `losses`, `replay`, `checkpoint`, or training next to peers: `train` (CartPole), `atari` (Pong),
     `minatar` (Breakout)."""
 
     out: Path = Path("out/bench")
-    """Folder of the files."""
+    """Folder for the files."""
 
     seed: int = 0
     """Seed of the laws that are compared."""
 
     smoke: bool = False
-    """The smallest run that goes through the same code, in seconds."""
+    """Run the same code in its smallest form, in seconds."""
 
     def run(self) -> int:
-        """Do what was asked; the exit code."""
         if self.name not in BENCHMARKS:
             raise unknown_name("benchmark", self.name, BENCHMARKS)
         check_writable(self.out)
-        from nfdrl.bench.report import hand_over  # with the laws, seconds to import: not for `--help`
+        from nfdrl.bench.report import hand_over  # takes seconds to import: not for `--help`
 
         begun = time.perf_counter()
         measured = import_module(f"nfdrl.bench.{self.name}").main(self.out, self.smoke, self.seed)

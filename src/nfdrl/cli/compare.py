@@ -29,54 +29,53 @@ if TYPE_CHECKING:
     from nfdrl.evaluation.comparison import Contender, Entry
 
 ENVS = "mdp1,mdp2,mdp3,FrozenLake-v1,cliff"
-DISCOUNT = 0.95  # where neither the command nor the MDP says; also the paper's for FrozenLake
+DISCOUNT = 0.95  # if neither the command nor the MDP has one; also the paper's for FrozenLake
 COLUMNS = {"cramer": "Cramér", "w1": "W1", "mean_error": "|mean|", "cvar_error": "|CVaR|"}
-WIDTH = 120  # of tables that go to a file
-FLOOR = 1e-4  # where a logarithmic axis shows what is smaller, 0 included
+WIDTH = 120  # of tables that are not printed to a terminal
+FLOOR = 1e-4  # where a logarithmic axis shows smaller values, 0 included
 
 
 @dataclass(frozen=True)
 class Compare:
     """Learn the return laws of the optimal policy with every method, and measure them against the exact ones.
 
-    Writes comparison.csv, pairs.csv, metrics.json, figure.png and figure.svg. Finished parts are kept in cells/ and
-    are not computed again when the same command is resumed after an interruption.
+    Writes comparison.csv, pairs.csv, metrics.json, figure.png and figure.svg. Finished parts are kept in cells/; after
+    an interruption, the same command continues from there.
 
     Example: `nfdrl compare --envs mdp3,FrozenLake-v1 --methods nfdrl-s,c51[atoms=13] --seeds 3 --out out/compare`.
     """
 
     envs: str = ENVS
-    """mdp1, mdp2, mdp3, cliff or any Gymnasium id with a table P, with settings: `FrozenLake-v1[map_name=8x8]`."""
+    """mdp1, mdp2, mdp3, cliff, or any Gymnasium id with a table P, with settings: `FrozenLake-v1[map_name=8x8]`."""
 
     methods: str = "all"
-    """`all`, or methods with commas between, with settings: `c51[atoms=13],nfdrl-s[comparison.bandwidth=0.05]`."""
+    """`all`, or methods separated by commas, with settings: `c51[atoms=13],nfdrl-s[comparison.bandwidth=0.05]`."""
 
     steps: int = 15_000
-    """Updates of each run."""
+    """Updates per run."""
 
     batch: int = 128
-    """Sampled transitions of each update."""
+    """Sampled transitions per update."""
 
     seeds: int = 3
-    """Runs of each method, with seeds 0, 1, …"""
+    """Runs per method, with seeds 0, 1, …"""
 
     discount: float | None = None
-    """For all environments; otherwise the MDP's own, and 0.95 where it has none."""
+    """Discount of all environments; by default the MDP's own, or 0.95 if it has none."""
 
     out: Path = Path("out/compare")
-    """Folder of the files."""
+    """Folder for the files."""
 
     overwrite: bool = False
     """Compute finished parts again."""
 
     smoke: bool = False
-    """The smallest run that goes through the same code, in seconds."""
+    """Run the same code in its smallest form, in seconds."""
 
     def run(self) -> int:
-        """Do what was asked; the exit code."""
         from nfdrl.evaluation.comparison import Budget, Problem, Store, compare
 
-        torch.set_num_threads(1)  # networks this small only wait for a second thread
+        torch.set_num_threads(1)  # the networks are too small to share
         contenders = [contender(word) for word in split_words("methods", self.methods)]
         mdps = {word: finite_mdp(word) for word in split_words("envs", self.envs)}
         budget = Budget(20, 16, 20, 2) if self.smoke else Budget(self.steps, self.batch)
@@ -114,7 +113,7 @@ class Compare:
 
 
 def split_words(what: str, text: str) -> list[str]:
-    """Words between commas that are not inside brackets, each once.
+    """Words separated by commas outside brackets, each once.
 
     >>> split_words("methods", "dqn, c51[atoms=13,v_min=0]")
     ['dqn', 'c51[atoms=13,v_min=0]']
@@ -122,7 +121,7 @@ def split_words(what: str, text: str) -> list[str]:
     words = [word.strip() for word in re.split(r",(?![^\[]*\])", text)]
     words = list(dict.fromkeys(word for word in words if word))
     if not words:
-        raise NfdrlError(f"{what} names nothing")
+        raise NfdrlError(f"{what} must name at least one, got {text!r}")
     if words == ["all"] and what == "methods":
         from nfdrl.laws import METHODS
 
@@ -142,7 +141,7 @@ def contender(word: str) -> Contender:
 def finite_mdp(word: str) -> FiniteMDP:
     """The finite MDP that a word names: one of ours, or a Gymnasium environment with a table."""
     from nfdrl.envs import FINITE_MDPS
-    from nfdrl.envs.finite import FiniteMDP
+    from nfdrl.envs.finite import FiniteMDP, check_tabular_id
 
     name, settings = read_word(word)
     if name in FINITE_MDPS:
@@ -151,21 +150,17 @@ def finite_mdp(word: str) -> FiniteMDP:
             if key not in known:
                 raise unknown_name(f"setting of {name}", key, known)
         return FINITE_MDPS[name](**settings)
+    check_tabular_id(name, *FINITE_MDPS)
     try:
         return FiniteMDP.from_env(name, **settings)
-    except NfdrlError as error:
-        if str(error).startswith("unknown environment"):
-            import gymnasium
-
-            tables = [key for key in gymnasium.registry if key.startswith(("FrozenLake", "Taxi", "CliffWalking"))]
-            raise unknown_name("environment", name, [*FINITE_MDPS, *tables]) from None
+    except NfdrlError:
         raise
-    except Exception as error:  # whatever an environment's constructor thinks of its settings
+    except Exception as error:  # whatever an environment's constructor raises for its settings
         raise NfdrlError(f"environment {word!r} cannot be made: {error}") from None
 
 
 def table_of(entries: list[Entry]) -> Table:
-    """The comparison on one problem, the nearest to the truth first."""
+    """The comparison on one problem, the method nearest to the truth first."""
     problem = entries[0].problem
     pairs = len(problem.truth)
     title = (
@@ -186,7 +181,7 @@ def table_of(entries: list[Entry]) -> Table:
 
 
 def draw(entries: list[Entry]) -> Figure:
-    """A panel for each problem: the mean of each method, its seeds as dots, its family's limit as a tick."""
+    """One panel per problem: the mean of each method, its seeds as dots, its family's limit as a tick."""
     from nfdrl.style import figure, legend_below
 
     problems = list(dict.fromkeys(entry.problem.label for entry in entries))

@@ -26,37 +26,36 @@ class Evaluate:
     """Folder that `nfdrl train` or `Agent.save` wrote."""
 
     episodes: int = 20
-    """How many; the k-th is seeded with seed + k."""
+    """Number of episodes; the k-th is seeded with seed + k."""
 
     seed: int = 10_000
     """Seed of the first episode."""
 
     risk: str | None = None
-    """What actions are chosen by: mean, cvar:0.1, …; by default what the agent was trained with."""
+    """What actions are chosen by: mean, cvar:0.1, …; by default as in training."""
 
     env: str | None = None
     """Another environment with the same observations and actions."""
 
     method: str | None = None
-    """package.module:METHOD of a run whose method is your own: loading imports nothing by itself."""
+    """package.module:METHOD if the run's method is your own: loading by itself imports nothing."""
 
     device: str = "auto"
     """auto, cpu or cuda."""
 
     out: Path | None = None
-    """A JSON file for all returns and lengths."""
+    """JSON file for all returns and lengths."""
 
     video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """A .mp4 or .gif file of the first episode, with the law of each action beside the picture."""
+    """A .mp4 or .gif file of the first episode, with the law of each action next to the picture."""
 
     video_steps: int = 1_000
-    """The most steps that go into the video."""
+    """At most this many steps go into the video."""
 
     fps: float | None = None
-    """Steps per second in the video; by default what the environment is made for."""
+    """Steps per second in the video; by default the environment's own rate."""
 
     def run(self) -> int:
-        """Do what was asked; the exit code."""
         from nfdrl.agent import Agent
         from nfdrl.laws import find_method
 
@@ -86,7 +85,7 @@ class Evaluate:
         from nfdrl.evaluation.video import record, rendering_env
 
         if not agent.source.known:
-            raise NfdrlError("the saved agent names no environment: name one with --env")
+            raise NfdrlError("the saved agent has no environment: name one with --env")
         env = rendering_env(agent.source)
         try:
             made = record(

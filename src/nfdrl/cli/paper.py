@@ -19,35 +19,34 @@ from nfdrl.paper import EXPERIMENTS, load
 from nfdrl.reports import command_of
 
 OUT = Path("out/paper")
-COLUMNS = 10  # of a row's numbers, as many as a terminal holds; metrics.json has them all
+COLUMNS = 10  # as many as fit a terminal; metrics.json has them all
 ROWS = 40
 
 
 @dataclass(frozen=True)
 class Paper:
-    """Make a figure of the paper with its numbers: figure.png, figure.svg, metrics.json, and tables as CSV.
+    """Make a figure of the paper and its numbers: figure.png, figure.svg, metrics.json, and tables as CSV.
 
     Examples: `nfdrl paper list`, `nfdrl paper theory --seed 1`, `nfdrl paper all --smoke --out /tmp/figures`.
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """An experiment, `all` of them, or `list` to see them."""
+    """An experiment, `all`, or `list` to see what there is."""
 
     seed: int = 0
-    """Seed of everything random: the same seed gives the same numbers."""
+    """The same seed gives the same numbers."""
 
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder of the files; out/paper/NAME by default. `all` makes a folder for each experiment inside it."""
+    """Folder for the files; out/paper/NAME by default. `all` makes a folder per experiment inside it."""
 
     smoke: bool = False
-    """The smallest run that goes through the same code, in seconds."""
+    """Run the same code in its smallest form, in seconds."""
 
     runs: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder of runs that `nfdrl train` wrote, for `atari5` and `pong` (results/pong where it is not given)."""
+    """Folder of runs that `nfdrl train` wrote, for `atari5` and `pong` (by default results/pong)."""
 
     def run(self) -> int:
-        """Do what was asked; the exit code."""
-        torch.set_num_threads(1)  # the tensors of one law are too small to share
+        torch.set_num_threads(1)  # the laws are too small to share
         console = Console()
         if self.name == "list":
             console.print(_catalogue())
@@ -58,7 +57,7 @@ class Paper:
         return 0
 
     def _run_all(self, console: Console) -> int:
-        """Every experiment; one that fails does not stop the others."""
+        """Run every experiment; one that fails does not stop the others."""
         from nfdrl.paper.base import NoRunsError
 
         summary = Table("experiment", "seconds", "rows", "files", title="figures of the paper")
@@ -103,7 +102,7 @@ def _catalogue() -> Table:
 
 
 def _table(title: str, rows: list[dict[str, Any]], cell: Callable[[Any], str]) -> Table:
-    """The first rows and the keys that say something in them."""
+    """The first rows, without columns that are empty or too wide."""
     keys = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
     wide = {key for row in rows for key, value in row.items() if key == "note" or isinstance(value, (list, dict))}
     shown = [key for key in keys if key not in wide][:COLUMNS]
@@ -115,7 +114,7 @@ def _table(title: str, rows: list[dict[str, Any]], cell: Callable[[Any], str]) -
 
 
 def _words(key: str) -> str:
-    """frames_millions and BattleZone as words, between which a narrow terminal can break."""
+    """frames_millions and BattleZone as words, so that a narrow terminal can break the line between them."""
     return re.sub("(?<=[a-z])(?=[A-Z])", " ", key).replace("_", " ")
 
 
@@ -132,6 +131,6 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, float):  # four digits that line up, without a width that a narrow terminal would cut
+    if isinstance(value, float):  # aligned at four digits, without a fixed width that a narrow terminal would cut
         return f"{value:.4f}" if 1e-3 <= abs(value) < 1e3 else f"{value:.2g}"
     return str(value)

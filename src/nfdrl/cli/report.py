@@ -25,7 +25,7 @@ PANEL = 4.4, 3.0  # inches
 
 @dataclass(frozen=True)
 class Report:
-    """Put the runs of a folder side by side: a table of their evaluations and their learning curves.
+    """Put the runs of a folder side by side: a table of their evaluations, and their learning curves.
 
     Writes report.csv, metrics.json, curves.png and curves.svg.
 
@@ -33,13 +33,12 @@ class Report:
     """
 
     runs: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUNS")]
-    """Folder with run folders of `nfdrl train`, at any depth; finished or not."""
+    """Folder with runs of `nfdrl train`, finished or not, at any depth."""
 
     out: Path = Path("out/report")
-    """Folder of the files."""
+    """Folder for the files."""
 
     def run(self) -> int:
-        """Do what was asked; the exit code."""
         from nfdrl.runs.reading import find_runs
 
         found = sorted(find_runs(self.runs), key=lambda run: (run.env, run.method, run.seed))
@@ -53,7 +52,7 @@ class Report:
 
 
 def row_of(run: RunRecord, folder: Path) -> dict[str, Any]:
-    """What the table says of a run; None where it was not evaluated."""
+    """A run's row of the table; None where it was not evaluated."""
     evaluation = run.evaluation or {}
     return {
         "env": run.env,
@@ -68,7 +67,7 @@ def row_of(run: RunRecord, folder: Path) -> dict[str, Any]:
 
 
 def print_rows(rows: Sequence[dict[str, Any]]) -> None:
-    """The table in the terminal."""
+    """Print the table."""
     table = Table(title="greedy episodes after training")
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in ("env", "method", "folder") else "right")
@@ -79,7 +78,7 @@ def print_rows(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def draw(runs: Sequence[RunRecord]) -> Figure:
-    """A panel for each environment: the return while training, and a mark for the evaluation at its end."""
+    """One panel per environment: the return while training, and a mark for the final evaluation."""
     from nfdrl.style import color_of, figure, label_of, legend_below, line_of
 
     envs = sorted({run.env for run in runs})

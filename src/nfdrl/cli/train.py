@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 METHOD_HELP = (
     f"{', '.join(METHODS)}, or package.module:METHOD of your own; with settings in brackets: c51[atoms=13]. "
-    "A resumed run has its own, and needs it here only if it is yours."
+    "A resumed run needs it only if the method is your own."
 )
-KEPT = ("method", "env", "seed", "preset", "set", "risk", "checkpoint_every", "out")  # by a run that is resumed
+KEPT = ("method", "env", "seed", "preset", "set", "risk", "checkpoint_every", "out")  # by a resumed run
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Train:
     method: Annotated[str, tyro.conf.arg(help=METHOD_HELP)] = "nfdrl-s"
 
     env: str = "CartPole-v1"
-    """A Gymnasium id, with settings in brackets (`ALE/Pong-v5[sticky=0.25]`); `module:id` imports what registers it."""
+    """A Gymnasium id, maybe with settings (`ALE/Pong-v5[sticky=0.25]`); `module:id` imports the module first."""
 
     steps: int | None = None
-    """Transitions to train for, in all; by default the preset's number."""
+    """Total number of transitions; by default the preset's."""
 
     seed: int = 0
     """The same seed on the same machine gives the same weights."""
@@ -54,7 +54,7 @@ class Train:
     """Settings to change, of the run or of the method: `--set learning_rate=1e-3 n_step=3 comparison.rooted=true`."""
 
     risk: str = "mean"
-    """What actions are chosen by, in training as well: mean, cvar:0.1, var:0.1, wang:-0.75, cpw, …"""
+    """What actions are chosen by, in training too: mean, cvar:0.1, var:0.1, wang:-0.75, cpw, …"""
 
     device: str = "auto"
     """auto, cpu or cuda."""
@@ -63,28 +63,27 @@ class Train:
     """Episodes of the final evaluation; 0 for none."""
 
     checkpoint_every: int = 50_000
-    """Steps between two checkpoints, at which all environments are reset; there is one at the end in any case."""
+    """Steps between two checkpoints, at which all environments are reset; there is always one at the end."""
 
     keep: int = 3
-    """How many of the last checkpoints are kept; the best one is kept besides, without its replay."""
+    """How many of the last checkpoints to keep; the best one is kept as well, without its replay."""
 
     tensorboard: bool = False
-    """Write scalars for TensorBoard as well."""
+    """Write scalars for TensorBoard, too."""
 
     resume: Path | None = None
-    """Continue the run in this folder, with its own settings; more --steps than it was to have lengthen it."""
+    """Continue the run in this folder with its own settings; larger --steps extend it."""
 
     exact: bool = False
-    """With --resume: go back to the last checkpoint that no signal made, for the weights of an undisturbed run."""
+    """With --resume: start from the last regular checkpoint, to reach the weights of an undisturbed run."""
 
     overwrite: bool = False
-    """Remove the run in `out` first."""
+    """Remove the run in --out first."""
 
     progress: bool = True
     """Show a progress bar."""
 
     def run(self) -> int:
-        """Do what was asked; the exit code."""
         from nfdrl.runs.keeping import say
         from nfdrl.runs.session import Interrupted
 
@@ -130,7 +129,7 @@ class Train:
         from nfdrl.runs.session import Run
 
         if self.overwrite:
-            raise NfdrlError("a run can be resumed or overwritten, not both")
+            raise NfdrlError("a run can be resumed or overwritten, not both: leave out --resume or --overwrite")
         own_method = find_method(self.method) if ":" in self.method else None
         changed = [name for name in KEPT if self._given(name) is not None and not (own_method and name == "method")]
         if changed:
@@ -139,7 +138,7 @@ class Train:
         return Run.resume(folder, method=own_method, exact=self.exact, device=self.device, **own), self.steps
 
     def _given(self, name: str) -> Any:
-        """The value of an argument, or None where it is its default: a resumed run then has its own."""
+        """The value of an argument, or None if it is the default: a resumed run then keeps its own."""
         default = next(field.default for field in fields(self) if field.name == name)
         value = getattr(self, name)
         return None if value == default else value

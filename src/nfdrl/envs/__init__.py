@@ -5,19 +5,23 @@ from collections.abc import Callable
 import gymnasium
 
 from nfdrl.envs.cliff import risky_cliff
-from nfdrl.envs.finite import FiniteMDP
+from nfdrl.envs.finite import FiniteMDP, TabularEnv
 from nfdrl.envs.toy import TOY_MDPS
 
 FINITE_MDPS: dict[str, Callable[..., FiniteMDP]] = {**TOY_MDPS, "cliff": risky_cliff}
 
 
-def register_toy_envs() -> None:
+def finite_env(mdp: str, **settings: float) -> TabularEnv:
+    """A finite MDP of ours as a Gymnasium environment; `gymnasium.make` passes its settings."""
+    return TabularEnv(FINITE_MDPS[mdp](**settings))
+
+
+def register_finite_mdps() -> None:
     """Make the finite MDPs known to Gymnasium; a second call changes nothing."""
-    entry_points = {f"nfdrl/MDP{k}-v0": f"nfdrl.envs.toy:mdp{k}_env" for k in (1, 2, 3)}
-    entry_points["nfdrl/RiskyCliff-v0"] = "nfdrl.envs.cliff:risky_cliff_env"
-    for name, entry_point in entry_points.items():
-        if name not in gymnasium.registry:
-            gymnasium.register(id=name, entry_point=entry_point)
+    for name in FINITE_MDPS:
+        env_id = f"nfdrl/{'RiskyCliff' if name == 'cliff' else name.upper()}-v0"
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, "nfdrl.envs:finite_env", kwargs={"mdp": name})
 
 
-register_toy_envs()
+register_finite_mdps()

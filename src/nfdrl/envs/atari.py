@@ -1,53 +1,51 @@
 """Atari 2600 through ALE's native vector environment, and the switches of its published protocols.
 
-Rewards come out of the emulator as they are: they are clipped here, so that returns are reported unclipped. A lost
-life ends nothing: it only tells learning that nothing follows (ALE's own `episodic_life` would reset the whole game).
+The emulator gives raw rewards; they are clipped here, so that reported returns are unclipped. A lost life ends only
+the return that is learned, not the episode (ALE's own `episodic_life` would reset the whole game).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from nfdrl.envs.stepping import Step
-from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.errors import NfdrlError, check_at_least, unknown_name
+from nfdrl.settings import from_plain, to_plain
 
 if TYPE_CHECKING:
     from ale_py.vector_env import AtariVectorEnv
 
 Array = NDArray[Any]
 GAME = "nfdrl.envs.atari:AtariGame"
-SCREEN = (210, 160)  # what a television shows
+SCREEN = (210, 160)  # pixels of a television picture
 
 
 @dataclass(frozen=True)
 class AtariProtocol:
-    """How a game is played, and what of it is learned from."""
+    """How a game is played, and what is learned from."""
 
     frame_skip: int = 4  # Mnih et al. 2015: an action lasts four frames
     max_pool: bool = True  # Mnih et al. 2015: the brighter of the last two frames, against flicker
     size: int = 84  # Mnih et al. 2015: gray images of 84 × 84
     stack: int = 4  # Mnih et al. 2015: the last four of them
-    noops: int = 30  # Mnih et al. 2015: at most so many frames without action at the start
-    fire: bool = True  # CleanRL, on which the paper builds: press FIRE at the start where there is one
+    noops: int = 30  # Mnih et al. 2015: at most this many frames without action at the start
+    fire: bool = True  # CleanRL, on which the paper builds: press FIRE at the start if there is one
     sticky: float = 0.0  # Mnih et al. 2015: none; Machado et al. 2018: 0.25
     full_actions: bool = False  # Mnih et al. 2015: a game's own actions; Machado et al. 2018: all 18
     life_loss: bool = True  # Mnih et al. 2015: a lost life ends the return that is learned; Machado et al. 2018: no
     clip: bool = True  # Mnih et al. 2015: rewards of −1, 0, 1 in learning
-    frame_limit: int = 108_000  # Mnih et al. 2015: thirty minutes an episode
+    frame_limit: int = 108_000  # Mnih et al. 2015: thirty minutes per episode
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work."""
-        for name in ("frame_skip", "size", "stack", "frame_limit"):
-            if getattr(self, name) < 1:
-                raise NfdrlError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.noops < 0:
-            raise NfdrlError(f"noops must not be negative, got {self.noops}")
+        check_at_least(1, frame_skip=self.frame_skip, size=self.size, stack=self.stack, frame_limit=self.frame_limit)
+        check_at_least(0, noops=self.noops)
         if not 0 <= self.sticky < 1:
             raise NfdrlError(f"sticky must lie in [0, 1), got {self.sticky}")
 
@@ -59,30 +57,24 @@ PROTOCOLS = {
 
 
 def protocol_from(settings: dict[str, Any]) -> AtariProtocol:
-    """A protocol by its name and by what is changed in it.
+    """A protocol by its name, with some settings changed.
 
     >>> protocol_from({"protocol": "machado", "full_actions": False}).sticky
     0.25
     """
-    name, *changed = "mnih", settings
-    if "protocol" in settings:
-        name = str(settings["protocol"])
-        changed = [{key: value for key, value in settings.items() if key != "protocol"}]
+    changed = {"protocol": "mnih"} | settings
+    name = str(changed.pop("protocol"))
     if name not in PROTOCOLS:
         raise unknown_name("protocol", name, PROTOCOLS)
-    start = PROTOCOLS[name]
-    known = {field.name: getattr(start, field.name) for field in fields(start)}
-    for key, value in changed[0].items():
+    known = to_plain(PROTOCOLS[name])
+    for key in changed:
         if key not in known:
             raise unknown_name("setting of an Atari game", key, [*known, "protocol"])
-        fits = isinstance(value, (int, float)) if isinstance(known[key], float) else isinstance(value, int)
-        if not fits or isinstance(value, bool) != isinstance(known[key], bool):
-            raise NfdrlError(f"{key} of an Atari game is like {known[key]!r}, it cannot be {value!r}")
-    return replace(start, **changed[0])
+    return from_plain(AtariProtocol, known | changed, "an Atari game")
 
 
 class AtariStream:
-    """Games stepped by ALE's own threads; `send` and `receive` are the two halves of a step."""
+    """Games stepped by ALE's own threads; a step is a `send` and a `receive`."""
 
     def __init__(self, game: str, protocol: AtariProtocol, num_envs: int) -> None:
         self.env = native(game, protocol, num_envs, AutoresetMode.SAME_STEP)
@@ -94,7 +86,7 @@ class AtariStream:
         self._sent = False
 
     def reset(self, seed: int | None = None) -> Array:
-        """Start an episode in each environment, seeded with seed, seed + 1, …; what happened before does not matter."""
+        """Start an episode in each environment, seeded with seed, seed + 1, …; the past does not matter."""
         if self._sent:
             self.receive()
         observation, info = self.env.reset(seed=seed)
@@ -102,17 +94,16 @@ class AtariStream:
         return np.asarray(observation)
 
     def step(self, action: Array) -> Step:
-        """Take one action in each environment."""
         self.send(action)
         return self.receive()
 
     def send(self, action: Array) -> None:
-        """Begin a step; the emulators run while the caller does something else."""
+        """Begin a step, which the emulators run in the background."""
         self.env.send(action)
         self._sent = True
 
     def receive(self) -> Step:
-        """End the step that was begun."""
+        """Wait for the end of the step that was begun."""
         observation, reward, terminated, truncated, info = self.env.recv()
         self._sent = False
         fresh = terminated | truncated
@@ -131,19 +122,18 @@ class AtariStream:
             observation,
             fresh,
             learned_reward=np.sign(reward) if self.protocol.clip else None,
-            # Some games show 0 lives for a few frames before they are over.
+            # Some games show 0 lives for a few frames before they end.
             life_lost=(lives > 0) & (lives < before) & ~fresh if self.protocol.life_loss else None,
         )
 
     def close(self) -> None:
-        """Close the environments."""
         self.env.close()
 
 
 class AtariGame(gymnasium.Env[Any, Any]):
-    """One game for evaluation: whole episodes, rewards as they are.
+    """One game for evaluation: whole episodes, raw rewards.
 
-    Drawn by a second emulator in colour, which gets the same seeds and actions and therefore shows the same game.
+    A second emulator draws it in colour: with the same seeds and actions it shows the same game.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
@@ -157,14 +147,8 @@ class AtariGame(gymnasium.Env[Any, Any]):
         self.action_space = self._seen.single_action_space
         self.metadata = self.metadata | {"render_fps": max(60 // protocol.frame_skip, 1)}
 
-    def reset(
-        self,
-        *,
-        seed: int | None = None,
-        options: dict[str, Any] | None = None,  # noqa: ARG002
-    ) -> tuple[Array, dict[str, Any]]:
-        """Start an episode."""
-        super().reset(seed=seed)
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
         if seed is None:
             seed = int(self.np_random.integers(2**31 - 1))
         observation, info = self._seen.reset(seed=seed)
@@ -173,7 +157,6 @@ class AtariGame(gymnasium.Env[Any, Any]):
         return observation[0], {"lives": int(info["lives"][0])}
 
     def step(self, action: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """Take one action."""
         actions = np.array([action])
         observation, reward, terminated, truncated, info = self._seen.step(actions)
         if self._shown is not None:
@@ -182,7 +165,7 @@ class AtariGame(gymnasium.Env[Any, Any]):
         return observation[0], float(reward[0]), *ended, {"lives": int(info["lives"][0])}
 
     def get_action_meanings(self) -> list[str]:
-        """What each action does, as Gymnasium's own Atari environments say it."""
+        """What each action does, in the words of Gymnasium's own Atari environments."""
         return [action.name for action in self._seen.ale.get_action_set()]
 
     def render(self) -> Any:
@@ -190,7 +173,6 @@ class AtariGame(gymnasium.Env[Any, Any]):
         return self._picture
 
     def close(self) -> None:
-        """Close the emulators."""
         self._seen.close()
         if self._shown is not None:
             self._shown.close()
@@ -199,7 +181,7 @@ class AtariGame(gymnasium.Env[Any, Any]):
 def native(
     game: str, protocol: AtariProtocol, num_envs: int, mode: AutoresetMode, *, colour: bool = False
 ) -> AtariVectorEnv:
-    """ALE's vector environment under a protocol; `colour` shows the screen instead of what an agent sees."""
+    """ALE's vector environment under a protocol; with `colour`, the screen instead of what an agent sees."""
     from ale_py.vector_env import AtariVectorEnv
 
     height, width = SCREEN if colour else (protocol.size, protocol.size)
@@ -222,9 +204,7 @@ def native(
     )
 
 
-def atari_spec(
-    spec: gymnasium.envs.registration.EnvSpec, settings: dict[str, Any]
-) -> gymnasium.envs.registration.EnvSpec:
+def atari_spec(spec: EnvSpec, settings: dict[str, Any]) -> EnvSpec:
     """The spec of a registered game as an agent sees it: gray, small, stacked."""
     game = {"game": spec.kwargs["game"], "protocol": protocol_from(settings)}
-    return gymnasium.envs.registration.EnvSpec(spec.id, entry_point=GAME, kwargs=game)
+    return EnvSpec(spec.id, entry_point=GAME, kwargs=game)

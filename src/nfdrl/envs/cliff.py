@@ -2,18 +2,18 @@
 
 How a risk functional is used for control. CVaR of the return is not time-consistent: an action that is best for the
 worst tenth of what can still happen need not belong to the plan that is best for the worst tenth seen from the start,
-so no Bellman equation in the CVaR alone has the static optimum as its solution (Lim and Malik 2022). We do what
-Dabney et al. 2018b do. The functional is a static one, applied when an action is chosen to the return law of each
-action, and that law belongs to a policy: the given one in policy evaluation, the agent's own in control, where the
-next action of the Bellman target is chosen by the same functional. The Bellman update of the laws is the usual one,
-so the laws are right for the policy that is followed. That this policy is optimal for the static CVaR from the start,
-or for a nested CVaR, is not promised. On this cliff the question does not arise, since the start is the only choice.
+so no Bellman equation in the CVaR alone has the static optimum as its solution (Lim and Malik 2022). We follow
+Dabney et al. 2018b. A static functional of each action's return law chooses the action, and that law belongs to a
+policy: the given one in policy evaluation, the agent's own in control, where the same functional chooses the next
+action of the Bellman target. The Bellman update of the laws is the usual one, so the laws are right for the policy that
+is followed. Whether this policy is optimal for the static CVaR from the start, or for a nested CVaR, is not guaranteed.
+On this cliff the question does not arise, since the only choice is at the start.
 """
 
 from __future__ import annotations
 
-from nfdrl.envs.finite import FiniteMDP, TabularEnv
-from nfdrl.errors import NfdrlError
+from nfdrl.envs.finite import FiniteMDP
+from nfdrl.errors import NfdrlError, check_at_least
 
 SHORT, LONG = 0, 1
 
@@ -45,8 +45,7 @@ def risky_cliff(
     −(1.4·0.028227 + 1.3·0.0291 + 1.2·0.03 + 0.4·0.012673)/0.1 = −1.184170.
     The long way returns −0.6, always: worse in the mean, better in the CVaR.
     """
-    if length < 1:
-        raise NfdrlError(f"length must be at least 1, got {length}")
+    check_at_least(1, length=length)
     if not 0 <= slip <= 1:
         raise NfdrlError(f"slip must lie in [0, 1], got {slip}")
     names = ["start", *(f"edge{k + 1}" for k in range(length)), *(f"path{k}" for k in range(length + 2))]
@@ -73,10 +72,3 @@ def risky_cliff(
         state_names=(*names, "goal", "abyss"),
         action_names=("short", "long"),
     )
-
-
-def risky_cliff_env(
-    length: int = 3, slip: float = 0.03, loss: float = 1.0, step_cost: float = 0.1, discount: float = 1.0
-) -> TabularEnv:
-    """The cliff as a Gymnasium environment."""
-    return TabularEnv(risky_cliff(length, slip, loss, step_cost, discount))

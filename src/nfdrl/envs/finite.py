@@ -1,8 +1,8 @@
-"""Finite MDPs as flat tables: what truth is computed from, and an environment that plays them."""
+"""Finite MDPs as flat tables, from which exact laws are computed, and an environment that plays them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, cast
 
@@ -17,30 +17,30 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 PROBABILITY_TOLERANCE = 1e-9
-TIE_TOLERANCE = 1e-10  # relative; far above rounding, far below a difference of values that matters
+TIE_TOLERANCE = 1e-10  # relative; far above rounding, far below any difference that matters
 MAX_SWEEPS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class FiniteMDP:
-    """A table with one row for each possible outcome of each state-action pair.
+    """A table with one row per possible outcome of each state-action pair.
 
-    A state without rows is terminal, and so is one whose rows all lead back to itself for nothing. An outcome that
-    enters a terminal state terminates. Without `initial`, episodes start in any other state with equal probability.
+    A state without rows is terminal, and so is one whose rows all lead back to it with reward 0. An outcome that enters
+    a terminal state terminates.
     """
 
     n_states: int
     n_actions: int
-    state: ArrayLike
+    state: ArrayLike  # of each row, as are the next five
     action: ArrayLike
-    probability: ArrayLike
+    probability: ArrayLike  # of the outcome, given state and action
     next_state: ArrayLike
     reward: ArrayLike
     terminated: ArrayLike
-    reward_std: ArrayLike | None = None  # the reward is N(reward, reward_std); 0 is an atom
+    reward_std: ArrayLike | None = None  # the reward is N(reward, reward_std²); 0, the default, is an atom
     name: str = "mdp"
-    initial: ArrayLike | None = None
-    discount: float | None = None
+    initial: ArrayLike | None = None  # probabilities of the first state; by default equal in all that are not terminal
+    discount: float | None = None  # used wherever none is given
     state_names: tuple[str, ...] | None = None
     action_names: tuple[str, ...] | None = None
 
@@ -53,7 +53,7 @@ class FiniteMDP:
             self._set(name, column[order])
         _check_probabilities(self)
         self._set("terminated", self.rows.terminated | self.terminal[self.rows.next_state])
-        self.__dict__.pop("rows")  # it was cached with the terminations as given
+        self.__dict__.pop("rows")  # cached with the terminations as they were given
         self._set("initial", _initial(self))
         for name, labels, count in (
             ("state_names", self.state_names, self.n_states),
@@ -69,15 +69,7 @@ class FiniteMDP:
     @cached_property
     def rows(self) -> Rows:
         """The table, ordered by state and action, with typed columns and no row of probability 0."""
-        return Rows(
-            cast(Ints, self.state),
-            cast(Ints, self.action),
-            cast(Floats, self.probability),
-            cast(Ints, self.next_state),
-            cast(Floats, self.reward),
-            cast(Floats, self.reward_std),
-            cast(Bools, self.terminated),
-        )
+        return Rows(*(getattr(self, field.name) for field in fields(Rows)))
 
     @cached_property
     def terminal(self) -> Bools:
@@ -117,8 +109,10 @@ class FiniteMDP:
 
     @classmethod
     def from_env(cls, env: gymnasium.Env[Any, Any] | str, **make_kwargs: Any) -> FiniteMDP:
-        """From a Gymnasium environment, or its id, that shows its table `P`: FrozenLake, Taxi, CliffWalking."""
-        made = _make(env, make_kwargs) if isinstance(env, str) else env
+        """From a Gymnasium environment, or its id, that has a table `P`: FrozenLake, Taxi, CliffWalking."""
+        if isinstance(env, str):
+            check_tabular_id(env)
+        made = gymnasium.make(env, **make_kwargs) if isinstance(env, str) else env
         bare: Any = made.unwrapped
         name = made.spec.id if made.spec is not None else type(bare).__name__
         if made is not env:
@@ -126,27 +120,27 @@ class FiniteMDP:
         if isinstance(getattr(bare, "mdp", None), FiniteMDP):
             return cast(FiniteMDP, bare.mdp)
         if not hasattr(bare, "P"):
-            raise NfdrlError(f"environment {name!r} has no transition table P, so its truth cannot be computed")
+            raise NfdrlError(f"environment {name!r} has no transition table P, from which exact laws are computed")
         if getattr(bare, "fickle_passenger", False):
-            raise NfdrlError(f"environment {name!r} with fickle_passenger does more than its table P says")
+            raise NfdrlError(f"environment {name!r} must not have fickle_passenger, which its table P leaves out")
         return cls.from_table(bare.P, initial=getattr(bare, "initial_state_distrib", None), name=name)
 
     @cached_property
     def _first_row(self) -> Ints:
-        """Where the rows of each pair begin, pairs counted as s·A + a; one entry longer than S·A."""
+        """The first row of each pair s·A + a, and the number of rows; shape (S·A + 1,)."""
         pair = self.rows.state * self.n_actions + self.rows.action
         return np.searchsorted(pair, np.arange(self.n_states * self.n_actions + 1)).astype(np.int64)
 
     @cached_property
     def _cumulated(self) -> Floats:
-        """Pair index plus the cumulated probability inside the pair: one increasing array over all rows."""
+        """Pair index plus the cumulative probability within the pair: increasing over all rows."""
         rows = self.rows
         pair = rows.state * self.n_actions + rows.action
         total = np.concatenate([[0.0], np.cumsum(rows.probability)])
         return np.asarray(pair + total[1:] - total[self._first_row[pair]], dtype=np.float64)
 
     def sample(self, state: ArrayLike, action: ArrayLike, rng: np.random.Generator) -> tuple[Ints, Floats, Bools]:
-        """One sampled (next_state, reward, terminated) for each pair of the broadcast `state` and `action`."""
+        """One sampled (next_state, reward, terminated) per pair of the broadcast `state` and `action`."""
         s, a = np.broadcast_arrays(np.asarray(state, dtype=np.int64), np.asarray(action, dtype=np.int64))
         outside = (s < 0) | (s >= self.n_states) | (a < 0) | (a >= self.n_actions)
         if outside.any() or not self.available[s, a].all():
@@ -161,7 +155,7 @@ class FiniteMDP:
         return self.rows.next_state[row], reward, self.rows.terminated[row]
 
     def live_pairs(self) -> Ints:
-        """The (s, a) that an episode can meet: outcomes, a state that is not terminal, and reachable; shape (P, 2)."""
+        """The (s, a) that an episode can meet: s is reachable and not terminal, a has outcomes; shape (P, 2)."""
         rows = self.rows
         going = ~rows.terminated
         reached = (cast(Floats, self.initial) > 0) & ~self.terminal
@@ -181,9 +175,9 @@ class FiniteMDP:
         return np.where(self.available, total.reshape(self.n_states, self.n_actions), -np.inf)
 
     def optimal_policy(self, discount: float | None = None) -> Ints:
-        """The greedy action of each state, the lowest of equals, by value iteration; 0 in terminal states.
+        """The greedy action of each state by value iteration, the lowest if several are best; 0 in terminal states.
 
-        With discount 1 nothing is lost by waiting, so that the lowest of equals may be one that never ends.
+        With discount 1 waiting costs nothing, so that the lowest may be one that never ends the episode.
         """
         gamma = self.resolve_discount(discount)
         value = np.zeros(self.n_states)
@@ -200,7 +194,7 @@ class FiniteMDP:
         return np.where(self.terminal, 0, near_best.argmax(-1)).astype(np.int64)
 
     def policy_matrix(self, policy: ArrayLike) -> Floats:
-        """A policy as probabilities (S, A), from an action for each state (S,) or from such a matrix."""
+        """A policy as probabilities (S, A), from one action per state (S,) or from such a matrix."""
         given = np.asarray(policy)
         shape = (self.n_states, self.n_actions)
         if given.ndim == 1:
@@ -229,10 +223,10 @@ class FiniteMDP:
         return np.asarray(np.eye(self.n_actions)[actions], dtype=np.float64)
 
     def resolve_discount(self, discount: float | None = None) -> float:
-        """The given discount or else the MDP's own, checked."""
+        """The given discount, or else the MDP's own, checked."""
         chosen = self.discount if discount is None else discount
         if chosen is None:
-            raise NfdrlError(f"{self.name!r} has no discount of its own: give one")
+            raise NfdrlError(f"{self.name!r} has no discount of its own: pass one")
         if not 0 <= chosen <= 1:
             raise NfdrlError(f"discount must lie in [0, 1], got {chosen}")
         return float(chosen)
@@ -240,7 +234,7 @@ class FiniteMDP:
 
 @dataclass(frozen=True)
 class Rows:
-    """The typed columns of a FiniteMDP, one entry for each outcome."""
+    """The typed columns of a FiniteMDP, one entry per outcome."""
 
     state: Ints
     action: Ints
@@ -257,7 +251,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
     def __init__(self, mdp: FiniteMDP) -> None:
         lacking = ~mdp.terminal & ~mdp.available.all(-1)
         if lacking.any():
-            raise NfdrlError(f"every action must have outcomes to be played, state {lacking.argmax()} lacks one")
+            raise NfdrlError(f"every action must have outcomes in every state, but state {lacking.argmax()} lacks one")
         self.mdp = mdp
         self.observation_space = gymnasium.spaces.Discrete(mdp.n_states)
         self.action_space = gymnasium.spaces.Discrete(mdp.n_actions)
@@ -266,14 +260,12 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """Start in a state drawn from the MDP's initial distribution."""
         super().reset(seed=seed, options=options)
         start = np.cumsum(cast(Floats, self.mdp.initial))
         self._state = int(np.searchsorted(start / start[-1], self.np_random.random(), side="right"))
         return np.int64(self._state), {}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        """Draw one outcome of the current state and `action`."""
         if self._state is None:
             raise NfdrlError("the episode has not begun or is over: call reset()")
         next_state, reward, terminated = self.mdp.sample(self._state, action, self.np_random)
@@ -282,7 +274,6 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
 
 
 def _columns(mdp: FiniteMDP) -> dict[str, NDArray[Any]]:
-    """The table's columns as fresh arrays."""
     reward = np.array(mdp.reward, dtype=np.float64)
     std = np.zeros_like(reward) if mdp.reward_std is None else np.array(mdp.reward_std, dtype=np.float64)
     return {
@@ -300,7 +291,7 @@ def _check_columns(mdp: FiniteMDP, columns: dict[str, NDArray[Any]]) -> None:
     rows = columns["state"].shape
     for name, column in columns.items():
         if column.ndim != 1 or column.shape != rows:
-            raise NfdrlError(f"every column must be one entry for each of {rows[0]} outcomes, {name} is {column.shape}")
+            raise NfdrlError(f"{name} must have shape ({rows[0]},), one entry per outcome, got {column.shape}")
         if name in ("state", "action", "next_state"):
             count = mdp.n_actions if name == "action" else mdp.n_states
             outside = (column < 0) | (column >= count)
@@ -325,22 +316,21 @@ def _check_probabilities(mdp: FiniteMDP) -> None:
 
 
 def _initial(mdp: FiniteMDP) -> Floats:
-    """The stated distribution over states, or the uniform one over those that are not terminal."""
+    """The given distribution over states, or the uniform one over those that are not terminal."""
     if mdp.initial is None:
         live = ~mdp.terminal
         return np.asarray(live / max(live.sum(), 1), dtype=np.float64)
     given = np.array(mdp.initial, dtype=np.float64)
     if given.shape != (mdp.n_states,):
-        raise NfdrlError(f"initial must have one probability for each of {mdp.n_states} states, got {given.shape}")
+        raise NfdrlError(f"initial must have shape ({mdp.n_states},), one probability per state, got {given.shape}")
     if not (given >= 0).all() or abs(given.sum() - 1) > PROBABILITY_TOLERANCE:
         raise NfdrlError(f"initial must be probabilities that sum to 1, got a sum of {given.sum():.9g}")
     return given
 
 
-def _make(env_id: str, make_kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Gymnasium's make, with a suggestion of a tabular environment for an id that is not registered."""
+def check_tabular_id(env_id: str, *others: str) -> None:
+    """Refuse an id that is not registered, and suggest one with a table, or one of the `others`."""
     if ":" not in env_id and env_id not in gymnasium.registry:
-        places = ("gymnasium.envs.toy_text", "gymnasium.envs.tabular", "nfdrl.")
+        places = ("gymnasium.envs.toy_text", "gymnasium.envs.tabular", "nfdrl.envs:")
         known = [key for key, spec in gymnasium.registry.items() if str(spec.entry_point).startswith(places)]
-        raise unknown_name("environment", env_id, [key for key in known if "Blackjack" not in key])
-    return gymnasium.make(env_id, **make_kwargs)
+        raise unknown_name("environment", env_id, [*others, *(key for key in known if "Blackjack" not in key)])

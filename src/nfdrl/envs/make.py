@@ -1,4 +1,4 @@
-"""From an environment's id, an environment or a vector environment to what training and evaluation need."""
+"""What training and evaluation need of an environment, from an id, an environment or a vector environment."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from nfdrl.settings import read_word
 Env = gymnasium.Env[Any, Any]
 EnvLike = str | Env | VectorEnv[Any, Any, Any]
 
-PYPI = {  # what to install for a word in the message of an environment that cannot be made
+PYPI = {  # what to install if an environment cannot be made and the error has this word
     "box2d": "nfdrl[box2d]",
     "ale_py": "nfdrl[atari]",
     "minatar": "nfdrl[minatar]",
     "mujoco": "gymnasium[mujoco]",
     "pygame": "nfdrl[video]",
 }
-PACKAGES = {"ALE/": "ale_py", "MinAtar/": "minatar"}  # namespaces whose ids exist only once a package is there
+PACKAGES = {"ALE/": "ale_py", "MinAtar/": "minatar"}  # namespaces whose ids exist only if a package is installed
 
 
 @dataclass(frozen=True)
 class Source:
     """Where environments come from.
 
-    `spec` makes new ones; `given` is the object a user handed over, which training steps itself. `name` is the id, with
-    its settings, under which the same environment is found again.
+    `spec` makes new ones; `given` is the object that the user passed, which training steps itself. `name` is the id,
+    with its settings, from which the same environment can be made again.
     """
 
     spec: gymnasium.envs.registration.EnvSpec | None
@@ -48,12 +48,12 @@ class Source:
 
     @property
     def known(self) -> bool:
-        """Whether there are environments at all, and not only their spaces: an agent may be loaded without one."""
+        """Whether there are environments, not only their spaces: an agent may be loaded without one."""
         return self.spec is not None or self.given is not None
 
     @property
     def stacked(self) -> bool:
-        """Whether observations are known to be stacks of frames that move on by one at each step."""
+        """Whether observations are known to be stacks of frames that advance by one per step."""
         if self.given is None:
             return self.spec is not None and self.spec.entry_point == ATARI_GAME
         layer: Any = self.given
@@ -62,15 +62,13 @@ class Source:
         return type(layer).__name__ in ("FrameStackObservation", "AtariVectorEnv")
 
     def stream(self, num_envs: int) -> Stream:
-        """What training steps: the environment that was given, or `num_envs` new ones."""
+        """What training steps: the given environment, or `num_envs` new ones."""
         if isinstance(self.given, VectorEnv):
             return VectorStream(self.given)
         if self.given is None:
             if self.spec is not None and self.spec.entry_point == ATARI_GAME:
                 return AtariStream(**self.spec.kwargs, num_envs=num_envs)
             return DirectStream([self.fresh() for _ in range(num_envs)])
-        if num_envs == 1:
-            return DirectStream([self.given])
         return DirectStream([self.given, *(self.fresh() for _ in range(num_envs - 1))])
 
     def fresh(self) -> Env:
@@ -79,20 +77,20 @@ class Source:
             raise NfdrlError("this agent was loaded without an environment: pass `env` to Agent.load")
         if self.spec is None:
             raise NfdrlError(
-                "this environment has no id from which another one could be made: "
-                "register it with Gymnasium, or use num_envs=1 and evaluate in an environment you pass"
+                "this environment has no id from which another could be made: "
+                "register it with Gymnasium, or use num_envs=1 and evaluate in the environment you pass"
             )
         return _make(copy.deepcopy(self.spec))
 
     def for_evaluation(self, count: int) -> list[Env]:
-        """Environments for `count` episodes at once; the given one alone where no other can be made."""
+        """Environments for `count` episodes at once; only the given one if no other can be made."""
         if self.spec is None and isinstance(self.given, gymnasium.Env):
             return [self.given]
         return [self.fresh() for _ in range(count)]
 
 
 def source_of(env: EnvLike) -> Source:
-    """Check an environment and say how to get at it."""
+    """Check an environment and say how to make more of its kind."""
     if isinstance(env, str):
         spec = spec_of(env)
         made = _make(spec)
@@ -122,7 +120,7 @@ def spec_of(word: str) -> gymnasium.envs.registration.EnvSpec:
 
 
 def _find(name: str) -> gymnasium.envs.registration.EnvSpec:
-    """The registered spec of an id; modules named before a colon are imported, as Gymnasium does."""
+    """The registered spec of an id; like Gymnasium, import the module named before a colon."""
     if ":" not in name and name not in gymnasium.registry:
         _register_extras(name)
     try:
@@ -132,7 +130,7 @@ def _find(name: str) -> gymnasium.envs.registration.EnvSpec:
             if colon:
                 import_module(module)
             spec = gymnasium.spec(inner if colon else name)
-    except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error) as error:
+    except gymnasium.error.Error as error:
         for namespace, package in PACKAGES.items():
             if name.startswith(namespace) and find_spec(package) is None:
                 raise _missing(package, name) from error
@@ -140,18 +138,18 @@ def _find(name: str) -> gymnasium.envs.registration.EnvSpec:
     except ModuleNotFoundError as error:
         raise NfdrlError(f"environment {name!r} needs a module that is not installed: {error.name}") from None
     except (ValueError, TypeError):
-        raise NfdrlError(f"{name!r} is no environment: it names no module before its colon") from None
+        raise NfdrlError(f"{name!r} is not an environment: it must name a module before the colon") from None
     return spec
 
 
 def _unknown(name: str) -> NfdrlError:
-    """The nearest id, and no list of a hundred others."""
+    """An error with the nearest id, without a list of a hundred others."""
     error = str(unknown_name("environment", name, sorted(gymnasium.registry)))
     return NfdrlError(error.partition(" (known:")[0] if "did you mean" in error else error.partition(": known:")[0])
 
 
 def _register_extras(name: str) -> None:
-    """Packages whose ids exist only once they are imported."""
+    """Import the package whose ids exist only after that."""
     if name.startswith("ALE/") and find_spec("ale_py"):
         import ale_py
 
@@ -161,14 +159,14 @@ def _register_extras(name: str) -> None:
 
 
 def _make(spec: gymnasium.envs.registration.EnvSpec) -> Env:
-    # Gymnasium's checker warns about style at each step; what training relies on is checked here and in the stream.
+    # Gymnasium's checker warns about style at every step; what training relies on is checked here and in the stream.
     try:
         return gymnasium.make(spec, disable_env_checker=True)
     except gymnasium.error.DependencyNotInstalled as error:
         raise _missing(str(error), spec.id) from None
     except ModuleNotFoundError as error:
         raise _missing(error.name or "", spec.id) from None
-    except TypeError as error:  # a setting that the constructor does not have
+    except TypeError as error:  # an unknown setting
         raise NfdrlError(f"environment {spec.id!r} cannot be made with {spec.kwargs}: {error}") from None
 
 
@@ -191,13 +189,8 @@ def _checked_actions(space: gymnasium.Space[Any]) -> gymnasium.spaces.Discrete:
 
 
 def _checked_observations(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
-    known = (
-        gymnasium.spaces.Box,
-        gymnasium.spaces.Discrete,
-        gymnasium.spaces.MultiDiscrete,
-        gymnasium.spaces.MultiBinary,
-    )
-    if isinstance(space, known):
+    spaces = gymnasium.spaces
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return space
     raise NfdrlError(
         f"observations of type {type(space).__name__} are not supported: "

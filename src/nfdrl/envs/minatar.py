@@ -1,7 +1,7 @@
-"""MinAtar (Young and Tian 2019): five small games that a CPU can finish, as Gymnasium environments.
+"""MinAtar (Young and Tian 2019): five small games for a CPU, as Gymnasium environments.
 
-The package has a Gymnasium class of its own; this one also forgets the last action on a seeded reset, without which
-sticky actions make the first step depend on what was played before, and draws without further packages.
+Unlike the Gymnasium class of the package itself, this one forgets the last action on a seeded reset (otherwise sticky
+actions make the first step depend on what was played before) and draws without further packages.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 MEANINGS = {"n": "NOOP", "l": "LEFT", "u": "UP", "r": "RIGHT", "d": "DOWN", "f": "FIRE"}
-PIXEL = 16  # screen pixels a cell when drawn
+PIXEL = 16  # screen pixels per cell
 
 
 class MinAtarGame(gymnasium.Env[Any, Any]):
-    """One of the five games: 10 × 10 cells with a channel for each kind of object."""
+    """One of the five games: 10 × 10 cells with one channel per kind of object."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
 
@@ -39,14 +39,8 @@ class MinAtarGame(gymnasium.Env[Any, Any]):
         self.action_space = gymnasium.spaces.Discrete(len(self._actions))
         self.observation_space = gymnasium.spaces.Box(0, 1, tuple(self.game.state_shape()), np.bool_)
 
-    def reset(
-        self,
-        *,
-        seed: int | None = None,
-        options: dict[str, Any] | None = None,  # noqa: ARG002
-    ) -> tuple[Array, dict[str, Any]]:
-        """Start an episode; a seed makes all that follows repeatable."""
-        super().reset(seed=seed)
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
         if seed is not None:
             self.game.seed(seed)
             self.game.last_action = 0
@@ -54,7 +48,6 @@ class MinAtarGame(gymnasium.Env[Any, Any]):
         return self.game.state(), {}
 
     def step(self, action: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """Take one action."""
         reward, terminated = self.game.act(self._actions[action])
         return self.game.state(), float(reward), bool(terminated), False, {}
 
@@ -63,7 +56,7 @@ class MinAtarGame(gymnasium.Env[Any, Any]):
         return [MEANINGS[self.game.env.action_map[action]] for action in self._actions]
 
     def render(self) -> Any:
-        """The cells in one colour a channel; shape (160, 160, 3)."""
+        """The cells, in one colour per channel; shape (160, 160, 3)."""
         from matplotlib import colormaps
 
         state = self.game.state()

@@ -1,4 +1,4 @@
-"""Environments stepped in step: whatever resets them, a step says where the action led and what to act on next."""
+"""Environments stepped together; a step says where each action led and what to act on next, whoever resets them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step of E environments gave; every array has E rows.
+    """The result of one step of E environments; every array has E rows.
 
-    `reached` is where the action led, also at the end of an episode; `observation` is what to act on next, which
-    differs where an episode was reset, and `fresh` says where. `live` is False where the environment used the step to
-    reset and took no action; None means live everywhere.
+    `reached` is where the action led, even at the end of an episode; `observation` is what to act on next. They differ
+    where an episode was reset, which `fresh` marks. `live` is False where the environment used the step to reset and
+    took no action; None means live everywhere.
 
-    Where learning sees something else than what is reported: `learned_reward` is the reward to learn from, and
-    `life_lost` says where the return that is learned ends although the episode goes on.
+    Learning may see something else than what is reported: `learned_reward` is the reward to learn from, and `life_lost`
+    marks where the learned return ends although the episode continues.
     """
 
     reward: Array
@@ -41,14 +41,14 @@ class Step:
 
 
 class Stream(Protocol):
-    """E environments that never stop."""
+    """E environments that are reset whenever an episode ends."""
 
     num_envs: int
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.spaces.Discrete
 
     def reset(self, seed: int | None = None) -> Array:
-        """Start an episode in each environment; the first observations."""
+        """Start an episode in each environment; returns the first observations."""
 
     def step(self, action: Array) -> Step:
         """Take one action, counted from 0, in each environment."""
@@ -73,13 +73,11 @@ class DirectStream:
         self._terminated, self._truncated = np.zeros((2, self.num_envs), np.bool_)
 
     def reset(self, seed: int | None = None) -> Array:
-        """Start an episode in each environment, seeded with seed, seed + 1, …"""
         for k, env in enumerate(self.envs):
             self._observation[k] = env.reset(seed=None if seed is None else seed + k)[0]
         return self._observation
 
     def step(self, action: Array) -> Step:
-        """Take one action in each environment; those whose episode ended are reset at once."""
         reward, terminated, truncated = self._reward, self._terminated, self._truncated
         observation = self._observation
         reached = observation
@@ -93,7 +91,6 @@ class DirectStream:
         return Step(reward, terminated, truncated, reached, observation, fresh)
 
     def close(self) -> None:
-        """Close the environments."""
         for env in self.envs:
             env.close()
 
@@ -101,8 +98,8 @@ class DirectStream:
 class VectorStream:
     """A Gymnasium vector environment in any of its three autoreset modes.
 
-    NEXT_STEP resets in the step behind an episode's last, which takes no action; SAME_STEP resets in the last step
-    and gives the final observation in its info; DISABLED is reset from here.
+    NEXT_STEP resets in the step after an episode's last, which takes no action; SAME_STEP resets in the last step and
+    gives the final observation in its info; with DISABLED, this class resets it.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
@@ -115,12 +112,10 @@ class VectorStream:
         self._ended = np.zeros(self.num_envs, np.bool_)
 
     def reset(self, seed: int | None = None) -> Array:
-        """Start an episode in each environment."""
         self._ended[:] = False
         return np.asarray(self.env.reset(seed=seed)[0])
 
     def step(self, action: Array) -> Step:
-        """Take one action in each environment, except where the step resets it."""
         observed, reward, terminated, truncated, info = self.env.step(action + self._start if self._start else action)
         observation, ended = np.asarray(observed), np.asarray(terminated) | np.asarray(truncated)
         reached = observation
@@ -137,25 +132,24 @@ class VectorStream:
         return Step(reward, terminated, truncated, reached, observation, ended)
 
     def close(self) -> None:
-        """Close the environments."""
         self.env.close()
 
 
 def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    """How a vector environment says it resets; Gymnasium's own default where it does not say."""
+    """How a vector environment resets, by its metadata; by default, as Gymnasium's own do."""
     mode = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
     return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
 
 
 def _with_final(observation: Array, ended: Array, info: dict[str, Any]) -> Array:
-    """The observations with an episode's final one where it ended."""
+    """The observations, with the final one of each episode that ended."""
     if "final_obs" not in info:
         raise NfdrlError(
             "a vector environment with SAME_STEP autoreset ended an episode without info['final_obs']: "
-            "its last transition cannot be stored"
+            "the last transition cannot be stored"
         )
     reached, final = observation.copy(), info["final_obs"]
-    # An array of all rows (Atari's native vector environment) or an object array with None where nothing ended.
+    # Either an array of all rows (Atari's native vector environment) or an object array with None where none ended.
     for k in np.flatnonzero(ended):
         reached[k] = final[k]
     return reached
@@ -164,7 +158,7 @@ def _with_final(observation: Array, ended: Array, info: dict[str, Any]) -> Array
 def check_step(step: Step, number: int) -> None:
     """Refuse NaN and infinity in what an environment returned, naming the step and the environment."""
     reward = step.reward
-    # A single number is checked faster by Python than by NumPy.
+    # Python checks a single number faster than NumPy.
     finite = math.isfinite(reward[0]) if reward.size == 1 else bool(np.isfinite(reward).all())
     if not finite:
         env = int(np.flatnonzero(~np.isfinite(reward))[0])
@@ -175,7 +169,7 @@ def check_step(step: Step, number: int) -> None:
 
 def check_observation(observation: Array, number: int) -> None:
     """Refuse NaN and infinity in observations of all environments."""
-    # A sum is finite only if all its terms are; the slow test is for a sum that overflowed.
+    # A finite sum has only finite terms; the slow test is for a sum that overflowed.
     if math.isfinite(observation.sum()):
         return
     rows = np.isfinite(observation).reshape(len(observation), -1).all(-1)

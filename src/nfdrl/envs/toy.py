@@ -1,10 +1,10 @@
-"""The paper's toy MDPs (fig:simpleMDP, fig:MDP3), as tables and as Gymnasium environments."""
+"""The paper's toy MDPs (fig:simpleMDP, fig:MDP3)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from nfdrl.envs.finite import FiniteMDP, TabularEnv
+from nfdrl.envs.finite import FiniteMDP
 
 
 def mdp1(r1: float = -0.8, r2: float = 0.3) -> FiniteMDP:
@@ -72,18 +72,3 @@ def mdp3(second_std: float = 1.0) -> FiniteMDP:
 
 
 TOY_MDPS: dict[str, Callable[..., FiniteMDP]] = {"mdp1": mdp1, "mdp2": mdp2, "mdp3": mdp3}
-
-
-def mdp1_env(r1: float = -0.8, r2: float = 0.3) -> TabularEnv:
-    """MDP1 as a Gymnasium environment."""
-    return TabularEnv(mdp1(r1, r2))
-
-
-def mdp2_env(r1: float = 0.8, r2: float = 0.3) -> TabularEnv:
-    """MDP2 as a Gymnasium environment."""
-    return TabularEnv(mdp2(r1, r2))
-
-
-def mdp3_env(second_std: float = 1.0) -> TabularEnv:
-    """MDP3 as a Gymnasium environment."""
-    return TabularEnv(mdp3(second_std))

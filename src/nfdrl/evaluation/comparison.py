@@ -1,8 +1,8 @@
 """Every method on one finite MDP: how far its learned laws are from the exact ones, and how near they could be.
 
-All methods evaluate the same policy from equally many sampled transitions. What stays between a learned law and the
-truth has two parts. The family's limit is the distance of the best law that the representation can hold; the rest is
-what learning left.
+All methods evaluate the same policy from equally many sampled transitions. The distance between a learned law and the
+truth has two parts: the family's limit, which is the distance of the best law that the representation can hold, and
+the rest, which is due to learning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from torch import nn
 
 from nfdrl.envs.finite import FiniteMDP, Floats, Ints
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import NfdrlError, check_at_least
 from nfdrl.evaluation.distances import batch_distances
 from nfdrl.evaluation.truth import ReturnTruth, exact_returns
 from nfdrl.files import read_json, write_json
@@ -28,8 +28,8 @@ from nfdrl.networks import Network
 from nfdrl.training.policy_laws import PolicyLearning, learn_policy_laws
 
 DISTANCES = ("cramer", "w1", "mean_error", "cvar_error")
-REACH = 4.0  # standard deviations of a Gaussian that a support has to hold
-FIT_PAIRS = 64  # a limit is the mean over at most so many pairs, evenly picked
+REACH = 4.0  # standard deviations of a Gaussian that a support must hold
+FIT_PAIRS = 64  # a limit is the mean over at most this many evenly spaced pairs
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,21 @@ class Budget:
     fit_restarts: int = 16
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work."""
-        for name, value in asdict(self).items():
-            if value < 1:
-                raise NfdrlError(f"{name} must be at least 1, got {value}")
+        check_at_least(1, **asdict(self))
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A method under the name it was asked for; settings that were `given` are left alone."""
+    """A method under the name it was asked for; settings that were `given` stay as they are."""
 
     label: str
     method: Method
     given: frozenset[str] = frozenset()
 
     def for_returns(self, low: float, high: float) -> Contender:
-        """The same, ready for returns in [low, high]: a support or an initial bound that holds them, no Huber part.
+        """The same for returns in [low, high]: a support or an initial bound that holds them, and no Huber part.
 
-        The published κ = 1 suits returns much larger than 1. On smaller ones it turns quantiles into expectiles.
+        The published κ = 1 suits returns much larger than 1; on smaller ones it turns quantiles into expectiles.
         """
         method = self.method
         if not _differing(method.within(-1, 1), method.within(-2, 2)) & self.given:
@@ -87,7 +84,6 @@ class Problem:
 
     @classmethod
     def of(cls, label: str, mdp: FiniteMDP, discount: float) -> Problem:
-        """Solve the MDP."""
         policy = mdp.optimal_policy(discount)
         return cls(label, mdp, discount, policy, exact_returns(mdp, policy, discount))
 
@@ -98,14 +94,14 @@ class Problem:
         return (low, high) if high > low else (low - 0.5, high + 0.5)
 
     def names(self, pair: int) -> tuple[str, str]:
-        """State and action of a live pair as the MDP calls them."""
+        """The MDP's names of a live pair's state and action."""
         state, action = self.truth.pairs[pair].tolist()
         states, actions = self.mdp.state_names, self.mdp.action_names
         return states[state] if states else str(state), actions[action] if actions else str(action)
 
 
 def run_cell(problem: Problem, contender: Contender, seed: int, budget: Budget, track: Track) -> dict[str, Any]:
-    """Learn with one method and one seed; distances of every pair, sizes and the time of an update."""
+    """Learn with one method and one seed: distances of every pair, sizes, and the time per update."""
     settings = PolicyLearning(budget.updates, budget.batch_size, contender.method.tabular_rate)
     clock = _Clock(lambda steps: track(steps, f"{problem.label}: {contender.label}, seed {seed}"))
     learned = learn_policy_laws(
@@ -121,7 +117,7 @@ def run_cell(problem: Problem, contender: Contender, seed: int, budget: Budget, 
 
 
 def sizes(network: Network, actions: int) -> dict[str, int | None]:
-    """Outputs an action (None where the head is more than one linear layer) and parameters of head and network."""
+    """Outputs per action (None if the head is more than one linear layer) and parameters of head and network."""
     linear = getattr(network.head, "linear", None)
     return {
         "outputs": linear.out_features // actions if isinstance(linear, nn.Linear) else None,
@@ -131,7 +127,7 @@ def sizes(network: Network, actions: int) -> dict[str, int | None]:
 
 
 class _Clock:
-    """Passes steps on and notes when each begins."""
+    """Passes steps through and records when each begins."""
 
     def __init__(self, track: Callable[[Iterable[int]], Iterable[int]]) -> None:
         self._track = track
@@ -148,20 +144,20 @@ class _Clock:
 
 
 def limit_pairs(problem: Problem) -> Ints:
-    """The pairs that limits are computed for: all, or `FIT_PAIRS` evenly picked ones."""
+    """The pairs for which limits are computed: all, or `FIT_PAIRS` evenly spaced ones."""
     count = len(problem.truth)
     return np.unique(np.linspace(0, count - 1, min(count, FIT_PAIRS)).round().astype(np.int64))
 
 
 @dataclass(frozen=True)
 class Store:
-    """Finished parts as small JSON files, each with the settings that it belongs to."""
+    """Finished parts as small JSON files, each with its settings."""
 
     folder: Path
     overwrite: bool = False
 
     def get(self, name: str, settings: dict[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The stored result where its settings are these; otherwise computed and stored."""
+        """The stored result if its settings are these; otherwise it is computed and stored."""
         path = self.folder / f"{re.sub(r'[^A-Za-z0-9.=]+', '-', name).strip('-')}.json"
         if not self.overwrite and (found := _read(path)) is not None and found.get("settings") == settings:
             return dict(found["result"])
@@ -172,7 +168,7 @@ class Store:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """What a stored file says; None where there is none, or a broken one."""
+    """The content of a stored file; None if there is none or it is damaged."""
     try:
         return read_json(path)
     except (OSError, NfdrlError):
@@ -199,7 +195,7 @@ def stored_cell(
 def stored_limits(
     store: Store, problem: Problem, contender: Contender, budget: Budget, track: Track
 ) -> dict[int, float]:
-    """The family's limit for pairs by their index, unless the store has it; flows of one shape share theirs."""
+    """The family's limits by index of the pair, unless the store has them; flows of one shape share theirs."""
     method, represented = contender.method, contender.method.representation()
     chosen, fit = limit_pairs(problem), Fit(budget.fit_updates, budget.fit_restarts)
 
@@ -215,7 +211,7 @@ def stored_limits(
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the comparison: a method on a problem, all its seeds, and its family's limits by pair."""
+    """One line of the comparison: a method on a problem, all its seeds, and its family's limits."""
 
     problem: Problem
     contender: Contender
@@ -250,7 +246,7 @@ class Entry:
         }
 
     def pairs(self) -> list[dict[str, Any]]:
-        """One row for each live pair: distances as means over seeds, and the limit where it was computed."""
+        """One row per live pair: distances as means over seeds, and the limit where it was computed."""
         means = {name: self.values(name).mean(0) for name in DISTANCES}
         rows = []
         for k in range(len(self.problem.truth)):
@@ -265,8 +261,7 @@ def compare(
     problems: Sequence[Problem], contenders: Sequence[Contender], seeds: int, budget: Budget, store: Store, track: Track
 ) -> Iterator[Entry]:
     """Every method on every problem with seeds 0, 1, …; an entry as soon as its last seed is done."""
-    if seeds < 1:
-        raise NfdrlError(f"seeds must be at least 1, got {seeds}")
+    check_at_least(1, seeds=seeds)
     for problem in problems:
         for contender in (one.for_returns(*problem.returns()) for one in contenders):
             limits = stored_limits(store, problem, contender, budget, track)

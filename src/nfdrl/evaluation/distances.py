@@ -14,9 +14,9 @@ from nfdrl.laws.mixture import MixtureLaw
 
 Floats = NDArray[np.float64]
 
-LEVELS = 16_384  # quantiles that stand for a law: a step is smeared over 1/16,384 of probability
-TAIL_LEVELS = (1e-6, 1e-5)  # beside them, on both ends
-SMOOTH_POINTS = 65_536  # grid points for the Gaussian components of one truth, all together
+LEVELS = 16_384  # quantiles that represent a law: a step is smeared over 1/16,384 of probability
+TAIL_LEVELS = (1e-6, 1e-5)  # in addition, at both ends
+SMOOTH_POINTS = 65_536  # grid points for all Gaussian components of one truth together
 QUANTILES_AT_ONCE = 4_000_000
 
 
@@ -30,23 +30,16 @@ def wasserstein1(law: Law, truth: MixtureLaw) -> float:
     return float(_cdf_distances(law, [truth])[1][0])
 
 
-def mean_error(law: Law, truth: MixtureLaw) -> float:
-    """The absolute difference of the means."""
-    return float(_absolute_difference(law.mean(), [truth.mean()])[0])
-
-
-def cvar_error(law: Law, truth: MixtureLaw, alpha: float = 0.1) -> float:
-    """The absolute difference of the means of the worst fraction `alpha`."""
-    return float(_absolute_difference(law.cvar(alpha), [truth.cvar(alpha)])[0])
-
-
 def distances(law: Law, truth: MixtureLaw, alpha: float = 0.1) -> dict[str, float]:
-    """All four distances between a law of scalar batch and its truth."""
+    """All four distances between one law, without a batch axis, and its truth."""
     return {name: float(value[0]) for name, value in batch_distances(law, [truth], alpha).items()}
 
 
 def batch_distances(law: Law, truths: Sequence[MixtureLaw], alpha: float = 0.1) -> dict[str, Floats]:
-    """The four distances of a law of batch shape (P,) to its P truths; each array has shape (P,)."""
+    """The distances of a law of batch shape (P,) to its P truths; each array has shape (P,).
+
+    Cramér, W₁, and the absolute differences of the means and of the means of the worst fraction `alpha`.
+    """
     roots, areas = _cdf_distances(law, truths)
     with torch.no_grad():
         return {
@@ -70,13 +63,13 @@ def _cdf_distances(law: Law, truths: Sequence[MixtureLaw]) -> tuple[Floats, Floa
 
 
 def _levels() -> Floats:
-    """Midpoints of LEVELS equal cells of probability, and a few levels in either tail."""
+    """Midpoints of LEVELS equal cells of probability, and a few levels in each tail."""
     tail = np.array(TAIL_LEVELS)
     return np.concatenate([tail, (np.arange(LEVELS) + 0.5) / LEVELS, 1 - tail[::-1]])
 
 
 def _quantiles(law: Law, levels: Floats) -> Floats:
-    """Quantiles of each law, in order; crossing ones are rearranged, which leaves the law of Q(U) as it is."""
+    """Sorted quantiles of each law; sorting crossing ones does not change the law of Q(U)."""
     like = law.reference
     tau = torch.as_tensor(levels, dtype=like.dtype, device=like.device)
     chunk = max(1, QUANTILES_AT_ONCE // max(law.batch_shape.numel(), 1))
@@ -89,8 +82,8 @@ def _integrate(levels: Floats, quantiles: Floats, truth: MixtureLaw) -> tuple[fl
     """(∫ (F − G)² dy)^½ and ∫ |F − G| dy.
 
     F is linear between the law's quantiles. The knots are these quantiles, the truth's atoms and a grid on its
-    Gaussians; between two knots F − G is taken from the right limit at one to the left limit at the other, so that
-    a jump at a knot is not smeared, and is linear there: exactly so for a truth of atoms.
+    Gaussians. Between two knots F − G is taken as linear from the right limit at one to the left limit at the other,
+    which is exact for a truth of atoms and smears no jump at a knot.
     """
     knots = np.unique(np.concatenate([quantiles, _truth_knots(truth)]))
     at = torch.from_numpy(knots)
@@ -115,7 +108,7 @@ def _interpolated_cdf(levels: Floats, quantiles: Floats, at: Floats, side: str) 
 
 
 def _truth_knots(truth: MixtureLaw) -> Floats:
-    """The truth's atoms, and a grid of eight deviations either way on each of its Gaussians."""
+    """The truth's atoms, and a grid of ± eight deviations on each of its Gaussians."""
     means, stds = truth.means.double().numpy(), truth.stds.double().numpy()
     wide = stds > 0
     if not wide.any():

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import check_at_least
 
 Array = NDArray[Any]
 Policy = Callable[[Array], Array]  # observations (B, ...) → actions (B,), as the environments take them
@@ -25,16 +25,14 @@ class Episodes:
 
     @property
     def mean(self) -> float:
-        """The mean return."""
         return float(self.returns.mean())
 
     @property
     def std(self) -> float:
-        """The standard deviation of the return over episodes."""
         return float(self.returns.std())
 
     def summary(self) -> dict[str, Any]:
-        """As JSON."""
+        """The same as JSON."""
         return {
             "episodes": len(self.returns),
             "mean": self.mean,
@@ -45,13 +43,12 @@ class Episodes:
 
 
 def rollout(policy: Policy, envs: Sequence[gymnasium.Env[Any, Any]], episodes: int, seed: int) -> Episodes:
-    """Play `episodes` whole episodes, the k-th seeded with seed + k, several at once.
+    """Play `episodes` whole episodes, several at once, the k-th seeded with seed + k.
 
-    Environments take the next episode when they are done with one. Every episode that is begun is counted, so short
-    ones are not favoured, and the result does not depend on how many environments share the work.
+    An environment that finishes an episode takes the next. Every episode that begins is counted, so that short ones are
+    not favoured and the result does not depend on the number of environments.
     """
-    if episodes < 1:
-        raise NfdrlError(f"episodes must be at least 1, got {episodes}")
+    check_at_least(1, episodes=episodes)
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     running: dict[int, int] = {}  # environment → episode
     observations: list[Any] = []

@@ -1,10 +1,10 @@
-"""The return law of every state-action pair of a finite MDP: exact where it can be, sampled where it cannot."""
+"""The return law of every state-action pair of a finite MDP: exact if possible, sampled otherwise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Literal
 
@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from nfdrl.envs.finite import FiniteMDP, Floats, Ints
-from nfdrl.errors import NfdrlError
+from nfdrl.envs.finite import FiniteMDP, Floats, Ints, Rows
+from nfdrl.errors import NfdrlError, check_at_least
 from nfdrl.laws.mixture import MixtureLaw
 
 MERGE_TOLERANCE = 1e-12  # of the largest return: components closer than this are one component
-NEGLIGIBLE = 1e-200  # a mass that would underflow a few steps on
+NEGLIGIBLE = 1e-200  # a mass that would underflow a few steps later
 MAX_STEPS = 100_000  # horizon after which an undiscounted episode is sampled instead
-MAX_ROWS = 1_000_000  # components of all pairs together: beyond, a step takes longer than sampling does
+MAX_ROWS = 1_000_000  # components of all pairs together; beyond this, a step takes longer than sampling
 ROLLOUTS = 20_000  # per pair; the 95 % band of the CDF is then 0.0096 wide on each side
 CHUNK = 1_000_000  # episodes simulated side by side
 
@@ -28,7 +28,7 @@ CHUNK = 1_000_000  # episodes simulated side by side
 class ReturnTruth(Mapping[tuple[int, int], MixtureLaw]):
     """The return law of each pair: `truth[s, a]`.
 
-    `error` bounds the W1 distance to the real law when `kind` is "exact" (for an undiscounted MDP it is the
+    `error` bounds the W₁ distance to the real law when `kind` is "exact" (for an undiscounted MDP it is the
     probability that an episode still runs at the last step). When `kind` is "monte-carlo" it is the largest standard
     error of a mean, and `cdf_error` the half-width of the 95 % band of a CDF (Dvoretzky–Kiefer–Wolfowitz).
     """
@@ -70,10 +70,11 @@ def exact_returns(
     rollouts: int = ROLLOUTS,
     seed: int = 0,
 ) -> ReturnTruth:
-    """The law of the discounted return from each of `pairs` (all live ones) when `policy` acts afterwards.
+    """The law of the discounted return from each of `pairs`, by default all live ones, when `policy` acts afterwards.
 
-    Exact by dynamic programming; by `rollouts` seeded episodes a pair when a law needs more than `max_atoms`
-    components or the episodes do not end soon enough.
+    `policy` has one action per state, or probabilities (states, actions). The result maps (state, action) to a law. It
+    is exact, by dynamic programming, unless a law needs more than `max_atoms` components or episodes take too long to
+    end: then it comes from `rollouts` seeded episodes per pair.
     """
     gamma, matrix = mdp.resolve_discount(discount), mdp.policy_matrix(policy)
     if not tolerance > 0:
@@ -101,7 +102,7 @@ def _wanted(mdp: FiniteMDP, pairs: ArrayLike | None) -> Ints:
 
 @dataclass(frozen=True)
 class _Components:
-    """Weighted Gaussians (atoms when std is 0), each with the owner whose law it is part of."""
+    """Weighted Gaussians (atoms if std is 0), each with the state or pair that owns it."""
 
     owner: Ints
     mean: Floats
@@ -116,7 +117,7 @@ class _Components:
         return _Components(self.owner[index], self.mean[index], self.std[index], self.mass[index])
 
     def merged(self) -> _Components:
-        """One component for each owner and distinct (mean, std), ordered by owner; masses add."""
+        """One component per owner and distinct (mean, std), ordered by owner; masses add up."""
         kept = self.take(np.flatnonzero(self.mass > NEGLIGIBLE))
         if kept.owner.size == 0:
             return kept
@@ -130,19 +131,19 @@ class _Components:
         return _Components(ordered.owner[start], mean, std, mass)
 
     def largest(self) -> int:
-        """The number of components of the owner that has most."""
+        """The largest number of components of one owner."""
         return int(np.bincount(self.owner).max()) if self.owner.size else 0
 
 
 def _centre(values: Floats, mass: Floats, start: Ints, group: Ints) -> Floats:
-    """The mean of each group of neighbours, exactly their value where they are equal."""
+    """The mean of each group of neighbours; exactly their value if they are equal."""
     first = values[start]
     offset = np.add.reduceat(mass * (values - first[group]), start) / np.add.reduceat(mass, start)
     return np.asarray(first + offset, dtype=np.float64)
 
 
 def _cluster(values: Floats) -> Ints:
-    """A number for each value, shared by values that are no farther apart than rounding."""
+    """A number for each value, shared by values that differ only by rounding."""
     order = np.argsort(values, kind="stable")
     gap = np.diff(values[order]) > MERGE_TOLERANCE * np.abs(values).max()
     ids = np.empty(values.size, dtype=np.int64)
@@ -152,15 +153,11 @@ def _cluster(values: Floats) -> Ints:
 
 @dataclass(frozen=True)
 class _Tables:
-    """The outcomes of the live pairs, pairs renumbered 0..P−1, and the policy's choice of pairs in each state."""
+    """The outcomes of the live pairs, renumbered 0..P−1, and the policy's probability of each pair."""
 
     pairs: Ints
-    pair: Ints
-    probability: Floats
-    next_state: Ints
-    reward: Floats
-    reward_std: Floats
-    ends: NDArray[np.bool_]
+    pair: Ints  # of each row
+    rows: Rows
     chance: Floats  # π(a|s) of each pair
 
     @classmethod
@@ -170,26 +167,18 @@ class _Tables:
         number[pairs[:, 0], pairs[:, 1]] = np.arange(len(pairs))
         pair = number[rows.state, rows.action]
         keep = pair >= 0
-        return cls(
-            pairs,
-            pair[keep],
-            rows.probability[keep],
-            rows.next_state[keep],
-            rows.reward[keep],
-            rows.reward_std[keep],
-            rows.terminated[keep],
-            policy[pairs[:, 0], pairs[:, 1]],
-        )
+        kept = Rows(*(getattr(rows, column.name)[keep] for column in fields(Rows)))
+        return cls(pairs, pair[keep], kept, policy[pairs[:, 0], pairs[:, 1]])
 
 
 def _propagate(mdp: FiniteMDP, policy: Floats, discount: float, tolerance: float, max_atoms: int) -> ReturnTruth | None:
-    """η(s,a) = Σₖ Dₖ(s,a) + R_T(s,a): returns of the episodes that end at step k, and of those that run at step T.
+    """η(s,a) = Σₖ Dₖ(s,a) + R_T(s,a): returns of episodes that end at step k, and of those that still run at step T.
 
-    Both obey Xₖ₊₁(s,a) = Σ p · Σ π(a′|s′) (b_{r,γ})# Xₖ(s′,a′) over the outcomes that go on. Dₖ stays small where
+    Both obey Xₖ₊₁(s,a) = Σ p · Σ π(a′|s′) (b_{r,γ})# Xₖ(s′,a′) over the outcomes that do not end. Dₖ stays small where
     the whole law does not: FrozenLake's has the two atoms γᵏ⁻¹ and 0.
     """
     tables = _Tables.of(mdp, policy)
-    worst = float((np.abs(tables.reward) + tables.reward_std).max(initial=0.0))  # E|N(r, s²)| ≤ |r| + s
+    worst = float((np.abs(tables.rows.reward) + tables.rows.reward_std).max(initial=0.0))  # E|N(r, s²)| ≤ |r| + s
     nothing = np.zeros(mdp.n_states)
     dead = _first_step(tables)
     running = _push(tables, _Components(np.arange(mdp.n_states), nothing, nothing, nothing + 1), discount)
@@ -215,31 +204,29 @@ def _propagate(mdp: FiniteMDP, policy: Floats, discount: float, tolerance: float
 
 
 def _first_step(tables: _Tables) -> _Components:
-    """D₁: the rewards of the outcomes that end at once."""
-    ends = tables.ends
-    return _Components(
-        tables.pair[ends], tables.reward[ends], tables.reward_std[ends], tables.probability[ends]
-    ).merged()
+    """D₁: the rewards of the outcomes that end the episode."""
+    rows, ends = tables.rows, tables.rows.terminated
+    return _Components(tables.pair[ends], rows.reward[ends], rows.reward_std[ends], rows.probability[ends]).merged()
 
 
 def _push(tables: _Tables, by_state: _Components, discount: float) -> _Components:
-    """Components owned by states, pushed through r + γz along every outcome that goes on; owned by pairs."""
-    going = np.flatnonzero(~tables.ends)
-    first = np.searchsorted(by_state.owner, tables.next_state[going], side="left")
-    count = np.searchsorted(by_state.owner, tables.next_state[going], side="right") - first
+    """Components owned by states to components owned by pairs: r + γz along every outcome that does not end."""
+    rows, going = tables.rows, np.flatnonzero(~tables.rows.terminated)
+    first = np.searchsorted(by_state.owner, rows.next_state[going], side="left")
+    count = np.searchsorted(by_state.owner, rows.next_state[going], side="right") - first
     row = np.repeat(going, count)
     within = np.arange(row.size) - np.repeat(np.cumsum(count) - count, count)
     after = by_state.take(np.repeat(first, count) + within)
     return _Components(
         tables.pair[row],
-        tables.reward[row] + discount * after.mean,
-        np.hypot(tables.reward_std[row], discount * after.std),
-        tables.probability[row] * after.mass,
+        rows.reward[row] + discount * after.mean,
+        np.hypot(rows.reward_std[row], discount * after.std),
+        rows.probability[row] * after.mass,
     ).merged()
 
 
 def _follow(tables: _Tables, by_pair: _Components) -> _Components:
-    """Components owned by pairs, averaged over the policy's action; owned by states and ordered by them."""
+    """Components owned by pairs to components owned by states, in their order: averaged over the policy's actions."""
     mass = by_pair.mass * tables.chance[by_pair.owner]
     taken = mass > 0
     state = tables.pairs[by_pair.owner[taken], 0]
@@ -249,7 +236,7 @@ def _follow(tables: _Tables, by_pair: _Components) -> _Components:
 
 
 def _truncation_error(running: _Components, discount: float, worst: float, step: int) -> float:
-    """γᵀ · P(running at T) · max|r|/(1−γ); for γ = 1 the probability alone."""
+    """γᵀ · P(running at T) · max|r|/(1−γ); for γ = 1 only the probability."""
     still = float(np.bincount(running.owner, running.mass).max()) if running.owner.size else 0.0
     return still if discount == 1 else still * discount**step * worst / (1 - discount)
 
@@ -261,7 +248,7 @@ def _laws(components: _Components, count: int) -> tuple[MixtureLaw, ...]:
 
 
 def _check_it_ends(mdp: FiniteMDP, policy: Floats) -> None:
-    """Refuse an undiscounted return over episodes that may run for ever."""
+    """Refuse undiscounted returns of episodes that may never end."""
     rows = mdp.rows
     followed = policy[rows.state, rows.action] > 0
     ends = mdp.terminal.copy()
@@ -284,8 +271,7 @@ def _monte_carlo(
     mdp: FiniteMDP, policy: Floats, discount: float, tolerance: float, rollouts: int, seed: int, pairs: Ints
 ) -> ReturnTruth:
     """Empirical laws of `rollouts` episodes from each pair."""
-    if rollouts < 2:
-        raise NfdrlError(f"rollouts must be at least 2, got {rollouts}")
+    check_at_least(2, rollouts=rollouts)
     rng = np.random.default_rng(seed)
     laws: list[MixtureLaw] = []
     steps, error = 0, 0.0
@@ -303,7 +289,7 @@ def _monte_carlo(
 def _simulate(
     mdp: FiniteMDP, policy: Floats, discount: float, tolerance: float, starts: Ints, rng: np.random.Generator
 ) -> tuple[Floats, int]:
-    """The returns of one episode from each start, all played side by side until what is left is below `tolerance`."""
+    """Returns of one episode from each start, played side by side until what can still follow is below `tolerance`."""
     state, action = starts.T
     alive = np.arange(len(starts))
     returns, weight = np.zeros(len(starts)), 1.0

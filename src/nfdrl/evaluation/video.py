@@ -1,4 +1,4 @@
-"""An episode as a video: the picture of the environment, and beside it the return law of every action."""
+"""An episode as a video: the environment's picture next to the return law of every action."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nfdrl.envs.make import Source
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import Law, Method
 from nfdrl.risk import Risk
-from nfdrl.style import STYLE, color_of, label_of
+from nfdrl.style import STYLE, color_of, label_of, to_numpy
 from nfdrl.threads import threads
 
 Array = NDArray[Any]
@@ -38,10 +38,10 @@ INCHES = (6.4, 3.6)
 DPI = {".gif": 100, ".mp4": 200}  # 640×360 and 1280×720
 BINS = 200  # of the axis of returns
 TAIL = 0.01  # of each law that may lie outside the axis
-FADE = 0.9  # how fast the scale of the densities follows a falling peak, a frame
+FADE = 0.9  # factor per frame by which the scale of the densities may fall
 PALE, EDGE = "#e4e7ea", "#b3bac0"  # laws of actions that are not taken
 
-# What the actions of Gymnasium's own environments do, where they do not say it themselves.
+# What the actions do in those of Gymnasium's own environments that do not say it themselves.
 ACTIONS = {
     "CartPole": ("← push", "push →"),
     "MountainCar": ("←", "·", "→"),
@@ -61,7 +61,7 @@ class Player(Protocol):
 
     @property
     def method(self) -> Method:
-        """What it learns by."""
+        """How it learns."""
 
     def predict(self, observation: ArrayLike) -> tuple[Array, None]:
         """The action for an observation."""
@@ -72,7 +72,7 @@ class Player(Protocol):
 
 @dataclass(frozen=True)
 class Moment:
-    """One step of an episode: what was seen, each action's law and value, what was done, and what it paid."""
+    """One step of an episode: the picture, each action's law and value, the action taken, and its reward."""
 
     picture: Pixels
     law: Law
@@ -84,7 +84,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Recording:
-    """What went into a file."""
+    """What a file shows."""
 
     frames: int
     episode_return: float
@@ -92,9 +92,9 @@ class Recording:
 
 
 def check_video(path: Path) -> None:
-    """Refuse a file that cannot be written, before anything is played."""
+    """Refuse a file that cannot be written before anything is played."""
     if path.suffix.lower() not in DPI:
-        raise NfdrlError(f"a video is a .mp4 or a .gif file, got {path.name!r}")
+        raise NfdrlError(f"a video must be a .mp4 or a .gif file, got {path.name!r}")
     if path.exists():
         raise NfdrlError(f"{str(path)!r} exists: name another file")
     if path.suffix.lower() == ".mp4" and find_spec("imageio_ffmpeg") is None:
@@ -102,7 +102,7 @@ def check_video(path: Path) -> None:
 
 
 def rendering_env(source: Source) -> Env:
-    """A new environment that draws itself, or one line that says why there is none."""
+    """A new environment that draws itself."""
     plain = source.fresh()
     modes, spec = plain.metadata.get("render_modes") or (), copy.deepcopy(plain.spec)
     plain.close()
@@ -130,14 +130,13 @@ def record(
 ) -> Recording:
     """Play one greedy episode and write it to a .mp4 or .gif file.
 
-    With the `discount` the laws were learned with, the return that really followed is marked among them, provided that
-    the episode ended.
+    If the episode ends and `discount` is the one that the laws were learned with, the return that followed is marked.
     """
     check_video(path)
     if max_steps < 1 or (fps is not None and fps <= 0):
-        raise NfdrlError("a video needs at least one step and a positive fps")
+        raise NfdrlError(f"a video needs at least one step and a positive fps, got {max_steps} and {fps}")
     dpi = DPI[path.suffix.lower()]
-    # The laws of one observation are too small to share: with two threads a video takes eight times as long.
+    # The laws of one observation are too small to share: two threads take eight times as long.
     with threads(1):
         moments, end = play(agent, env, seed, max_steps, dpi)
         followed = learned_returns(moments, env, discount) if end == "terminated" and discount is not None else None
@@ -148,7 +147,7 @@ def record(
 
 
 def play(agent: Player, env: Env, seed: int, max_steps: int, dpi: int) -> tuple[list[Moment], End]:
-    """The moments of an episode, and what ended it."""
+    """The moments of an episode, and how it ended."""
     start = getattr(env.action_space, "start", 0)
     observation, info = env.reset(seed=seed)
     moments: list[Moment] = []
@@ -158,7 +157,7 @@ def play(agent: Player, env: Env, seed: int, max_steps: int, dpi: int) -> tuple[
         lives = info.get("lives", 0)
         observation, reward, terminated, truncated, info = env.step(action)
         life_lost = info.get("lives", 0) < lives
-        value = _numpy(agent.risk(law))
+        value = to_numpy(agent.risk(law))
         moments.append(Moment(picture, law, value, action - int(start), float(reward), life_lost))
         if terminated or truncated:
             return moments, "terminated" if terminated else "truncated"
@@ -166,7 +165,7 @@ def play(agent: Player, env: Env, seed: int, max_steps: int, dpi: int) -> tuple[
 
 
 def learned_returns(moments: Sequence[Moment], env: Env, discount: float) -> NDArray[np.float64]:
-    """The returns that followed each moment, as learning saw them: Atari's protocols clip rewards and end at lives."""
+    """The return that followed each moment as learning sees it: Atari's protocols clip rewards and end at lives."""
     protocol = env.spec.kwargs.get("protocol") if env.spec is not None else None
     rewards = np.array([moment.reward for moment in moments])
     ends = np.array([moment.life_lost for moment in moments]) & getattr(protocol, "life_loss", False)
@@ -174,7 +173,7 @@ def learned_returns(moments: Sequence[Moment], env: Env, discount: float) -> NDA
 
 
 def discounted(rewards: NDArray[np.float64], ends: NDArray[np.bool_], discount: float) -> NDArray[np.float64]:
-    """Σ γᵏ r of the rewards from each step on, up to the next end.
+    """Σ γᵏ r from each step up to the next end.
 
     >>> discounted(np.array([1.0, 0.0, 4.0]), np.array([False, False, True]), 0.5)
     array([2., 2., 4.])
@@ -185,12 +184,12 @@ def discounted(rewards: NDArray[np.float64], ends: NDArray[np.bool_], discount: 
     return following[:-1]
 
 
-# The layout, in fractions of the picture: the frame stands at the left, at most as wide as WIDEST.
+# The layout, in fractions of the video's frame: the picture is on the left and ends at WIDEST at most.
 LEFT, BOTTOM, TOP, WIDEST = 0.025, 0.13, 0.86, 0.56
 
 
 def fitted(picture: Array, dpi: int) -> Pixels:
-    """A rendered frame at the size it has in the video; few pixels stay sharp squares."""
+    """A rendered picture at its size in the video; large pixels stay sharp squares."""
     height, width = picture.shape[:2]
     room = (WIDEST - LEFT) * INCHES[0] * dpi, (TOP - BOTTOM) * INCHES[1] * dpi
     scale = min(room[0] / width, room[1] / height)
@@ -200,7 +199,7 @@ def fitted(picture: Array, dpi: int) -> Pixels:
 
 
 class Scene:
-    """The still parts are drawn once; a frame of the video then costs its few moving artists."""
+    """Draws frames of the video: the still parts once, and per frame only what moves."""
 
     def __init__(
         self,
@@ -258,14 +257,13 @@ class Scene:
         self.background = self.canvas.copy_from_bbox(made.bbox)
 
     def _frame(self, made: Figure, width: int, height: int) -> None:
-        """A hair line around the picture, which may be as white as the page."""
+        """A thin line around the picture, which may be as white as the page."""
         (x, y), (wide, high) = self.corner, self.size
         box = Rectangle((x / wide, 1 - (y + height) / high), width / wide, height / high, transform=made.transFigure)
         box.set(facecolor="none", edgecolor=LIGHT, linewidth=1.5)
         made.add_artist(box)
 
     def __len__(self) -> int:
-        """Frames."""
         return len(self.moments)
 
     @property
@@ -317,9 +315,9 @@ class Scene:
 
 
 def axis_of(laws: Sequence[Law], followed: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """Edges of BINS bins that hold nearly all of nearly all laws, and what followed: one axis for the episode."""
+    """Edges of BINS bins that hold nearly all of nearly all laws, and the returns that followed."""
     levels = torch.tensor([TAIL, 1 - TAIL], dtype=laws[0].reference.dtype, device=laws[0].reference.device)
-    ends = np.stack([_numpy(law.quantile(levels)) for law in laws])  # (T, A, 2)
+    ends = np.stack([to_numpy(law.quantile(levels)) for law in laws])  # (T, A, 2)
     low, high = float(np.quantile(ends[..., 0], TAIL)), float(np.quantile(ends[..., 1], 1 - TAIL))
     if followed is not None:
         low, high = min(low, float(followed.min())), max(high, float(followed.max()))
@@ -328,14 +326,14 @@ def axis_of(laws: Sequence[Law], followed: NDArray[np.float64] | None) -> NDArra
 
 
 def densities(law: Law, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mass in each bin over its width, for any law, from its CDF: no peak falls between two points; shape (A, BINS)."""
+    """Mass per width of each bin, from the CDF, so that no peak is missed; shape (A, BINS)."""
     at = torch.as_tensor(edges, dtype=law.reference.dtype, device=law.reference.device)
-    below = _numpy(law.cdf(at))
+    below = to_numpy(law.cdf(at))
     return np.asarray(np.diff(below, axis=-1).clip(min=0) / np.diff(edges))
 
 
 def write_video(scene: Scene, path: Path, fps: float) -> None:
-    """All frames into a file, which appears when it is complete."""
+    """Write all frames to a file, which appears once it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _complete(path) as unfinished:
         if path.suffix.lower() == ".gif":
@@ -357,11 +355,11 @@ def _complete(path: Path) -> Iterator[Path]:
 
 
 def _write_gif(scene: Scene, path: Path, fps: float) -> None:
-    """One palette for all frames, made from a few of them, so that still parts stay still."""
+    """One palette for all frames, made from a few of them, so that still parts do not flicker."""
     few = [scene.frame(k) for k in np.unique(np.linspace(0, len(scene) - 1, 6).astype(int))]
     palette = Image.fromarray(np.concatenate(few)).quantize(256, Image.Quantize.MEDIANCUT)
     colors = np.array(palette.getpalette()).reshape(-1, 3)
-    colors[colors.min(-1) > 243] = 255  # Pillow looks colours up coarsely, and would make the white page grey
+    colors[colors.min(-1) > 243] = 255  # Pillow's coarse lookup would turn the white page grey
     palette = Image.new("P", (1, 1))
     palette.putpalette(colors.ravel().tolist())
     images = (Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in scene.frames())
@@ -396,7 +394,3 @@ def _action_names(env: Env) -> tuple[str, ...]:
     if meanings is not None:
         return tuple(str(name).lower() for name in meanings())
     return ACTIONS.get(env.spec.name, ()) if env.spec is not None else ()
-
-
-def _numpy(values: torch.Tensor) -> NDArray[np.float64]:
-    return values.detach().double().cpu().numpy()

@@ -1,6 +1,6 @@
-"""A saved agent: a folder with a manifest, settings, state and tensors. Nothing in it is executed when it is read.
+"""A saved agent: a folder with a manifest, settings, state and tensors. Reading it executes nothing.
 
-`manifest.json` says which format this is and what each file must be; it is written last and checked first.
+`manifest.json` names the format and says what each file must be; it is written last and checked first.
 """
 
 from __future__ import annotations
@@ -34,16 +34,14 @@ from nfdrl.files import (
 )
 from nfdrl.runs.journal import Snapshot
 from nfdrl.runs.layout import CONFIG, MANIFEST, SECOND, STATE, WEIGHTS
-from nfdrl.settings import from_plain
-from nfdrl.training.config import TrainConfig
 
 FORMAT = 2
-MAX_ENTRIES = 1 << 26  # of one observation: its bounds take memory before anything else is checked
+MAX_ENTRIES = 1 << 26  # of one observation, whose bounds take memory before anything else is checked
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What an agent is made from: settings, where it stood, and tensors."""
+    """What an agent is restored from: settings, where training stood, and tensors."""
 
     config: dict[str, Any]
     state: dict[str, Any]
@@ -51,13 +49,12 @@ class Saved:
 
     @property
     def replay(self) -> Snapshot | None:
-        """The replay that was saved with it."""
         saved = self.state.get("replay")
         return None if saved is None else Snapshot.from_json(saved)
 
 
 def write(folder: Path, saved: Saved) -> None:
-    """Write a checkpoint; a reader finds what was there before until the last file, the manifest, is in place."""
+    """Write a checkpoint; readers see the previous one until the manifest, written last, is in place."""
     folder.mkdir(parents=True, exist_ok=True)
     before = _names_in_use(folder)
     contents = {CONFIG: to_json(saved.config), STATE: to_json(saved.state), WEIGHTS: serialised(saved.tensors)}
@@ -73,7 +70,6 @@ def write(folder: Path, saved: Saved) -> None:
 
 
 def _names_in_use(folder: Path) -> set[str]:
-    """The files that the checkpoint in a folder consists of, if there is one."""
     try:
         return {record.name for record in _manifest(folder).values()}
     except (NfdrlError, OSError):
@@ -94,16 +90,16 @@ def read(folder: Path) -> Saved:
 
 
 def _manifest(folder: Path) -> dict[str, FileRecord]:
-    """What the files of a checkpoint must be, by what they are for."""
+    """What each file of a checkpoint must be, by its role."""
     path = folder / MANIFEST
     if not path.is_file():
         raise NfdrlError(f"no saved agent in {str(folder)!r}: {MANIFEST} is missing")
     manifest = read_json(path)
     version = manifest.get("format")
     if not isinstance(version, int) or isinstance(version, bool) or version < FORMAT:
-        raise NfdrlError(f"{path} has no format that nfdrl knows: it reads format {FORMAT}, found {version!r}")
+        raise NfdrlError(f"{path} has an unknown format: expected {FORMAT}, found {version!r}")
     if version > FORMAT:
-        raise NfdrlError(f"{path} has format {version}, of a newer nfdrl: this one reads format {FORMAT}")
+        raise NfdrlError(f"{path} has format {version}, from a newer nfdrl: this one reads format {FORMAT}")
     content = unsealed(manifest, path)
     try:
         return {role: FileRecord.from_json(content["files"][role]) for role in (CONFIG, STATE, WEIGHTS)}
@@ -118,23 +114,18 @@ def _tensors(content: bytes, path: Path) -> dict[str, Tensor]:
         raise NfdrlError(f"{path} cannot be read: {error}") from None
 
 
-def train_config_from(config: Any) -> TrainConfig:
-    """The training settings that `to_plain` wrote."""
-    return from_plain(TrainConfig, config, "the saved run")
-
-
 def check_shapes(network: Callable[[], nn.Module], tensors: Mapping[str, Tensor], parts: Sequence[str]) -> None:
-    """Refuse weights that are not those of the network, which is sketched without memory for its own."""
+    """Refuse weights that do not fit the network, which is built here without memory for weights of its own."""
     with torch.device("meta"):
         expected = {name: value.shape for name, value in network().state_dict().items()}
     for part in parts:
         found = {name.removeprefix(f"{part}."): t.shape for name, t in tensors.items() if name.startswith(f"{part}.")}
         if found != expected:
-            raise NfdrlError("the saved weights are not those of the network that the saved settings describe")
+            raise NfdrlError("the saved weights do not fit the network that the saved settings describe")
 
 
 def space_config(space: gymnasium.Space[Any]) -> dict[str, Any]:
-    """An observation or action space as JSON: what a network depends on, which bounds are not."""
+    """An observation or action space as JSON, without its bounds, on which no network depends."""
     spaces = gymnasium.spaces
     if isinstance(space, spaces.Discrete):
         return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
@@ -150,7 +141,7 @@ def space_from(config: Mapping[str, Any]) -> gymnasium.Space[Any]:
     """The space that `space_config` wrote, with the widest bounds its dtype has."""
     spaces, kind = gymnasium.spaces, config["kind"]
     if not 0 < math.prod(config.get("shape", [1])) <= MAX_ENTRIES:
-        raise NfdrlError(f"a saved space has shape {config['shape']!r}")
+        raise NfdrlError(f"the shape of a saved space must have 1 to {MAX_ENTRIES:,} entries, got {config['shape']!r}")
     if kind == "Discrete":
         return spaces.Discrete(config["n"], start=config["start"])
     if kind == "MultiDiscrete":

@@ -1,4 +1,4 @@
-"""What is left to look at when too many updates in a row could not be made."""
+"""What is written when too many updates in a row failed, to find out why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nfdrl.training.events import NonFiniteError
 
 
 def write_diagnostic(run: Path, error: NonFiniteError) -> Path:
-    """What the last update that failed was fed and what it computed: numbers in JSON, tensors beside them."""
+    """The inputs and results of the last update that failed: numbers as JSON, and tensors next to them."""
     folder, learner, batch = run / DIAGNOSTIC, error.learner, error.batch
     folder.mkdir(parents=True, exist_ok=True)
     with torch.no_grad():
@@ -46,7 +46,7 @@ def write_diagnostic(run: Path, error: NonFiniteError) -> Path:
 
 
 def _tensors_of(law: object, name: str) -> dict[str, torch.Tensor]:
-    """The parameters of a law, and of laws inside it."""
+    """The parameters of a law and of the laws inside it."""
     found: dict[str, torch.Tensor] = {}
     for key, value in vars(law).items():
         if isinstance(value, torch.Tensor):
@@ -65,6 +65,5 @@ def _summary(values: torch.Tensor) -> dict[str, Any]:
 
 
 def _shown(value: torch.Tensor) -> float | str:
-    """A number, or its name where JSON has none."""
     number = value.item()
-    return number if math.isfinite(number) else str(number)
+    return number if math.isfinite(number) else str(number)  # JSON has no NaN

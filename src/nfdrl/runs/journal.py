@@ -1,8 +1,8 @@
 """A replay on disk: segments of rows, each written once, so that a checkpoint writes only what is new.
 
-The rows of an environment are numbered in the order of time; row p lies in slot p mod length of its ring. A row before
-the cursor never changes until the ring comes around, so its segment is never touched again. The row at the cursor may
-still change: it is written with a checkpoint, and again with the next.
+The rows of an environment are numbered in order of time; row p lies in slot p mod length of its ring. A row before the
+cursor does not change until the ring wraps around, so its segment is never touched again. The row at the cursor may
+still change: it is written with this checkpoint, and again with the next.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from nfdrl.runs.layout import SEGMENTS
 Array = NDArray[Any]
 COLUMNS = ("action", "reward", "kept", "ended", "explored", "live")
 CHUNK_BYTES = 8 << 20
-MAX_SEGMENTS = 256  # with more, all rows are written into one: a manifest stays short however often one is made
+MAX_SEGMENTS = 256  # beyond this, all rows are written into one, so that manifests stay short
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,6 @@ class Segment:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Segment:
-        """The segment that `asdict` wrote."""
         start, stop = (tuple(int(row) for row in value[name]) for name in ("start", "stop"))
         if len(start) != len(stop) or any(not 0 <= a <= b for a, b in zip(start, stop, strict=True)):
             raise NfdrlError("a segment of the replay has impossible row numbers")
@@ -46,13 +45,12 @@ class Segment:
 
     @property
     def rows(self) -> int:
-        """Rows in the file."""
         return sum(self.stop) - sum(self.start)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A replay as a checkpoint has it: its open episodes are cut off, the next observations begin new ones."""
+    """A replay as a checkpoint has it: open episodes are cut off, and the next observations begin new ones."""
 
     length: int
     position: tuple[int, ...]
@@ -61,22 +59,17 @@ class Snapshot:
 
     @property
     def oldest(self) -> tuple[int, ...]:
-        """The oldest row of each environment that is still there."""
+        """The oldest row of each environment that is still stored."""
         return tuple(max(0, position - self.length + 1) for position in self.position)
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Snapshot:
-        """The snapshot that `to_json` wrote."""
         position = tuple(int(row) for row in value["position"])
         segments = tuple(Segment.from_json(segment) for segment in value["segments"])
         if not position or min(position) < 0:
             raise NfdrlError("the replay has impossible row numbers")
         if any(len(segment.start) != len(position) for segment in segments):
-            raise NfdrlError("the replay's segments are of another number of environments")
+            raise NfdrlError("a segment of the replay has another number of environments than the replay")
         return cls(int(value["length"]), position, int(value["transitions"]), segments)
 
 
@@ -86,10 +79,10 @@ class Journal:
     def __init__(self, folder: Path, written: Snapshot | None = None) -> None:
         self.folder = folder
         self._segments = () if written is None else written.segments
-        self._final = None if written is None else written.position  # rows before these need not be written again
+        self._final = None if written is None else written.position  # earlier rows need not be written again
 
     def append(self, replay: Replay) -> Snapshot:
-        """Make every row of the replay durable; earlier segments stay as they are."""
+        """Make every row of the replay durable; earlier segments stay untouched."""
         position = replay.position + replay.open
         snapshot = Snapshot(replay.length, tuple(position.tolist()), replay.transitions, ())
         kept = tuple(s for s in self._segments if any(b > a for a, b in zip(snapshot.oldest, s.stop, strict=True)))
@@ -104,7 +97,7 @@ class Journal:
 
     def _write(self, replay: Replay, start: tuple[int, ...], stop: tuple[int, ...]) -> Segment:
         self.folder.mkdir(parents=True, exist_ok=True)
-        part = f"{sum(stop):012d}-{os.urandom(4).hex()}"  # never one that an older checkpoint may name
+        part = f"{sum(stop):012d}-{os.urandom(4).hex()}"  # never a name that an older checkpoint uses
         name = SEGMENTS.replace("*", part)
         record = write_file(self.folder / name, _chunks(replay, start, stop))
         sync_folder(self.folder)
@@ -112,7 +105,7 @@ class Journal:
 
 
 def remove_unused(folder: Path, snapshots: Iterable[Snapshot]) -> None:
-    """Delete the segments that no checkpoint needs any more."""
+    """Delete the segments that no checkpoint uses any more."""
     used = {segment.file.name for snapshot in snapshots for segment in snapshot.segments}
     for path in folder.glob(SEGMENTS):
         if path.name not in used:
@@ -120,13 +113,13 @@ def remove_unused(folder: Path, snapshots: Iterable[Snapshot]) -> None:
 
 
 def row_dtype(replay: Replay, kind: np.dtype[Any]) -> np.dtype[Any]:
-    """One row of a replay as one entry of an array, with its observation of that kind."""
+    """One row of a replay as one entry of an array, with an observation of this kind."""
     columns = [(name, getattr(replay, name).dtype) for name in COLUMNS]
     return np.dtype([("observation", kind), *columns])
 
 
 def _chunks(replay: Replay, start: Sequence[int], stop: Sequence[int]) -> Iterator[bytes | memoryview]:
-    """A plain .npy file, a piece at a time: a large replay is never in memory twice."""
+    """A plain .npy file in chunks, so that a large replay is never in memory twice."""
     empty = replay.storage.read(np.zeros(0, np.int64))
     dtype, header = row_dtype(replay, np.dtype((empty.dtype, empty.shape[1:]))), io.BytesIO()
     shape = (sum(stop) - sum(start),)
@@ -149,13 +142,13 @@ def _slots(replay: Replay, start: Sequence[int], stop: Sequence[int], itemsize: 
 
 
 def check(folder: Path, snapshot: Snapshot, *, sizes_only: bool = False) -> None:
-    """Refuse a replay of which a segment is missing or damaged."""
+    """Refuse a replay with a missing or damaged segment."""
     for segment in snapshot.segments:
         (check_size if sizes_only else check_file)(folder, segment.file)
 
 
 def restore(replay: Replay, folder: Path, snapshot: Snapshot) -> None:
-    """Fill an empty replay from its segments, of which every byte is checked first."""
+    """Fill an empty replay from its segments, after checking every byte of them."""
     if (snapshot.length, len(snapshot.position)) != (replay.length, replay.first_row.size):
         raise NfdrlError(
             f"the saved replay has {len(snapshot.position)} rings of {snapshot.length} rows, "
@@ -180,7 +173,7 @@ def restore(replay: Replay, folder: Path, snapshot: Snapshot) -> None:
     replay.cursor[:] = replay.position % replay.length
     replay.filled = min(replay.length, int(replay.position.max()) + 1)
     replay.transitions, replay.open = snapshot.transitions, False
-    for ahead in range(replay.storage.depth + 1):  # rows that live on in a segment, and whose observations are lost
+    for ahead in range(replay.storage.depth + 1):  # still in a segment, but without their observations
         replay.live[replay.first_row + (replay.cursor + ahead) % replay.length] = False
 
 
@@ -188,10 +181,10 @@ def _open(folder: Path, segment: Segment, known: Sequence[np.dtype[Any]]) -> Arr
     path = folder / segment.file.name
     try:
         rows: Array = np.lib.format.open_memmap(path, mode="r")
-    except Exception as error:  # NumPy reads a header with Python's tokenizer, which has errors of its own
+    except Exception as error:  # NumPy reads the header with Python's tokenizer, which raises errors of its own
         raise NfdrlError(f"{path} is not an array of the replay: {' '.join(str(error).split())[:200]}") from None
     if rows.dtype not in known or rows.shape != (segment.rows,):
-        raise NfdrlError(f"{path} holds {rows.shape} entries of another kind than this replay's rows")
+        raise NfdrlError(f"{path} must hold {segment.rows:,} rows of this replay, found an array of another kind")
     return rows
 
 

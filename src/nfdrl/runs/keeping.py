@@ -1,4 +1,4 @@
-"""The checkpoints of one run: written beside each other, the last few and the best kept, the newest whole one found."""
+"""The checkpoints of one run: the last few and the best are kept, and a resume starts from the newest whole one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from nfdrl.agent import Agent
+from nfdrl.agent import Agent, state_of
 from nfdrl.envs.make import EnvLike
 from nfdrl.errors import NfdrlError
 from nfdrl.files import sync_folder
@@ -28,8 +28,6 @@ class Checkpoints:
     """Writes the checkpoints of a run into `RUN/checkpoints` and the rows of its replay into `RUN/replay`."""
 
     def __init__(self, run: Path, *, keep: int = KEEP, resumed: Saved | None = None) -> None:
-        if keep < 1:
-            raise NfdrlError(f"at least one checkpoint must be kept, got {keep}")
         self.run, self.keep, self.failures = run, keep, 0
         state = {} if resumed is None else resumed.state
         self.best: dict[str, Any] | None = state.get("run", {}).get("best")
@@ -37,14 +35,14 @@ class Checkpoints:
         self._snapshots: dict[str, Snapshot] = {}
 
     def save(self, agent: Agent, *, regular: bool) -> bool:
-        """Write a checkpoint, or say that it was not possible and leave those that are there as they are."""
+        """Write a checkpoint; if that fails, warn and leave the earlier ones as they are."""
         try:
             self._write(agent, regular)
         except OSError as error:
             self.failures += 1
             say(
-                f"warning: no checkpoint at step {agent.step:,} ({error.strerror or error}); those before it are "
-                f"whole, training continues ({self.failures} failed so far)"
+                f"warning: no checkpoint at step {agent.step:,} ({error.strerror or error}); earlier ones are intact "
+                f"and training continues ({self.failures} failed so far)"
             )
             return False
         try:
@@ -59,7 +57,7 @@ class Checkpoints:
         folder.mkdir(parents=True, exist_ok=True)
         snapshot = self._journal.append(agent.trainer.replay)
         best = self._best(agent)
-        saved = agent.saved(snapshot)
+        saved = state_of(agent, snapshot)
         run = {"regular": regular, "metrics_bytes": synced_size(self.run / METRICS), "best": best}
         shutil.rmtree(fresh, ignore_errors=True)
         try:
@@ -74,14 +72,14 @@ class Checkpoints:
         self.best, self._snapshots[name] = best, snapshot
 
     def _best(self, agent: Agent) -> dict[str, Any] | None:
-        """The best mean return so far of the last episodes at a checkpoint, and which one that was."""
+        """The step of the best checkpoint so far, and the mean return of the last episodes there."""
         found = agent.trainer.mean_return
         if found is None or (self.best is not None and found <= self.best["mean_return"]):
             return self.best
         return {"step": agent.step, "mean_return": found}
 
     def _prune(self) -> None:
-        """Remove what is neither of the last few nor the best, and the rows that only those needed."""
+        """Remove all checkpoints but the last few and the best, and the replay's rows that nothing uses any more."""
         folder = self.run / CHECKPOINTS
         last = layout.checkpoints(self.run)[: self.keep]
         snapshots = [self._snapshot(path) for path in last]
@@ -96,7 +94,7 @@ class Checkpoints:
             try:
                 snapshot = checkpoint.read(path).replay
             except NfdrlError:  # damaged since: nothing can be resumed from it
-                return None
+                snapshot = None
             if snapshot is None:
                 return None
             self._snapshots[path.name] = snapshot
@@ -111,16 +109,16 @@ def newest(
     exact: bool = False,
     device: str | torch.device = "auto",
 ) -> tuple[Agent, Saved] | None:
-    """The agent of the newest whole checkpoint of a run, with its replay; None where the run has none yet.
+    """The agent of a run's newest whole checkpoint, with its replay; None if the run has no checkpoint yet.
 
-    With `exact`, checkpoints that an interruption made are passed over. Those that are passed over are set aside.
+    With `exact`, checkpoints made by an interruption are skipped. Skipped checkpoints are set aside.
     """
-    candidates, passed = layout.checkpoints(run), []
+    candidates, skipped = layout.checkpoints(run), []
     for path in candidates:
         try:
             saved = checkpoint.read(path)
             if exact and not saved.state.get("run", {}).get("regular"):
-                say(f"{path.name} was made by an interruption: going back to the one before it")
+                say(f"{path.name} was made by an interruption: trying the one before it")
             else:
                 if saved.replay is not None:
                     check(run / REPLAY, saved.replay, sizes_only=True)
@@ -128,20 +126,20 @@ def newest(
                 break
         except (NfdrlError, OSError) as error:
             say(f"{path.name} cannot be used: {error}")
-        passed.append(path)
+        skipped.append(path)
     else:
         if candidates:
             raise NfdrlError(f"no checkpoint in {str(run / CHECKPOINTS)!r} can be used")
         return None
-    for path in passed:
-        path.rename(path.with_name(f".{path.name}.aside"))
-    if passed:
+    for passed in skipped:
+        passed.rename(passed.with_name(f".{passed.name}.aside"))
+    if skipped:
         say(f"resuming from {path.name}")
     return agent, saved
 
 
 def synced_size(path: Path) -> int | None:
-    """The size of a file whose content is durable; None where there is no file."""
+    """The size of a file after syncing it; None if there is no file."""
     if not path.exists():
         return None
     with path.open("rb") as file:
@@ -150,5 +148,5 @@ def synced_size(path: Path) -> int | None:
 
 
 def say(message: str) -> None:
-    """One line for the user, apart from results."""
+    """Print a line for the user, on standard error."""
     print(f"nfdrl: {message}", file=sys.stderr, flush=True)

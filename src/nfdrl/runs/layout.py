@@ -1,4 +1,4 @@
-"""The name of every file and folder of a run, and of a saved agent."""
+"""The names of all files and folders of a run and of a saved agent."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 # A run.
 CONFIG = "config.json"  # its settings
 METRICS = "metrics.csv"  # one line per report
-SUMMARY = "metrics.json"  # how it ended, with the evaluation at its end
+SUMMARY = "metrics.json"  # how it ended, with the final evaluation
 EVALUATION = "evaluation.json"  # a later evaluation, which takes precedence over that one
 CHECKPOINTS, REPLAY, DIAGNOSTIC, TENSORBOARD = "checkpoints", "replay", "diagnostic", "tensorboard"
 
-# A checkpoint, or an agent that was saved by itself; its settings are in a CONFIG of their own.
+# A checkpoint, or an agent saved on its own; its settings are in a CONFIG of their own.
 MANIFEST, STATE, WEIGHTS = "manifest.json", "state.json", "weights.safetensors"
 SECOND = {CONFIG: "config-2.json", STATE: "state-2.json", WEIGHTS: "weights-2.safetensors"}  # where the first is in use
 
@@ -26,7 +26,7 @@ _FOLDERS = (CHECKPOINTS, REPLAY, DIAGNOSTIC, TENSORBOARD)
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether there is a run in the folder, or a part of one."""
+    """Whether the folder holds a run or a part of one."""
     return any((folder / name).exists() for name in (CONFIG, *_FOLDERS))
 
 
@@ -39,7 +39,7 @@ def clear(folder: Path) -> None:
 
 
 def checkpoint_name(step: int) -> str:
-    """The name of the checkpoint at a step, in the order of steps.
+    """The name of the checkpoint at a step; names sort by step.
 
     >>> checkpoint_name(50_000)
     'step-000000050000'
@@ -59,6 +59,6 @@ def locate(path: Path) -> Path:
 
 
 def replay_of(saved: Path) -> Path:
-    """Where the replay of a saved agent lies: inside its folder, or shared by all checkpoints of its run."""
+    """The replay of a saved agent: inside its folder, or shared by all checkpoints of its run."""
     inner = saved / REPLAY
     return inner if inner.is_dir() else saved.parent.parent / REPLAY

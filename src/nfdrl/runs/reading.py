@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nfdrl.errors import NfdrlError
-from nfdrl.files import read_json
+from nfdrl.files import describing, read_json
 from nfdrl.runs.layout import CONFIG, EVALUATION, METRICS, SUMMARY
 
 FRAME_SKIP = 4  # frames per agent step of ALE's v5 environments
@@ -32,17 +32,16 @@ class RunRecord:
 
     @property
     def step(self) -> int:
-        """The agent steps that metrics.csv has."""
+        """The last agent step in metrics.csv."""
         return int(self.curve[-1]["step"]) if self.curve else 0
 
     @property
     def game(self) -> str:
-        """The environment's id without its settings."""
         return self.env.partition("[")[0]
 
     @property
     def frame_skip(self) -> int:
-        """Frames of the game in an agent step."""
+        """Frames of the game per agent step."""
         set_to = re.search(r"\[.*\bframe_skip=(\d+)", self.env)
         return int(set_to[1]) if set_to else FRAME_SKIP if self.env.startswith("ALE/") else 1
 
@@ -53,7 +52,7 @@ class RunRecord:
 
 
 def find_runs(folder: Path) -> list[RunRecord]:
-    """Every run in `folder` and below, in the order of their paths; none is an error."""
+    """Every run in `folder` and below, ordered by path; finding none is an error."""
     if not folder.is_dir():
         raise NfdrlError(f"there is no folder {str(folder)!r}")
     found = sorted(path.parent for path in folder.rglob(METRICS) if (path.parent / CONFIG).is_file())
@@ -63,13 +62,11 @@ def find_runs(folder: Path) -> list[RunRecord]:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """A run, finished or not; what `nfdrl evaluate --out RUN/evaluation.json` wrote comes before metrics.json."""
+    """A run, finished or not; a later evaluation in evaluation.json takes precedence over that in metrics.json."""
     config, summary = read_json(folder / CONFIG), _if_there(folder / SUMMARY)
     curve = _curve(folder / METRICS)
-    try:
+    with describing("a run", folder / CONFIG):
         method, env, seed = str(config["method"]["name"]), str(config["env"]), int(config["seed"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise NfdrlError(f"{folder / CONFIG} does not describe a run: {error!r}") from None
     evaluation = _if_there(folder / EVALUATION) or summary.get("evaluation") or {}
     resumed = resumes(config | summary, curve)
     return RunRecord(folder, method, env, seed, curve, evaluation if "mean" in evaluation else None, resumed)
@@ -87,8 +84,5 @@ def _if_there(path: Path) -> dict[str, Any]:
 
 
 def _curve(path: Path) -> list[dict[str, float]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        try:
-            return [{name: float(row[name] or "nan") for name in REPORTED} for row in csv.DictReader(file)]
-        except (KeyError, TypeError, ValueError) as error:
-            raise NfdrlError(f"{path} is not the metrics of a run: {error!r}") from None
+    with path.open(newline="", encoding="utf-8") as file, describing("the metrics of a run", path):
+        return [{name: float(row[name] or "nan") for name in REPORTED} for row in csv.DictReader(file)]

@@ -1,4 +1,4 @@
-"""A run: an agent, the folder that holds everything it learned, and the way back into it."""
+"""A run: an agent and the folder from which it can be resumed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import torch
 from typing_extensions import Self
 
 from nfdrl.agent import Agent
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import NfdrlError, check_at_least
 from nfdrl.evaluation.rollouts import Episodes
-from nfdrl.files import check_writable, read_json, write_json
+from nfdrl.files import check_writable, describing, read_json, write_json
 from nfdrl.laws import Method, method_config, method_from
 from nfdrl.memory import check_disk
 from nfdrl.risk import Risk, parse_risk
 from nfdrl.runs import layout
-from nfdrl.runs.checkpoint import Saved, train_config_from
+from nfdrl.runs.checkpoint import Saved
 from nfdrl.runs.diagnostic import write_diagnostic
 from nfdrl.runs.keeping import KEEP, Checkpoints, newest
 from nfdrl.runs.signals import pausing_on_signals
-from nfdrl.settings import to_plain
+from nfdrl.settings import from_plain, to_plain
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import NonFiniteError, Pause, Report
 from nfdrl.training.storing import check_replay_fits, transition_bytes
@@ -35,7 +35,7 @@ CHECKPOINT_EVERY = 50_000
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal stopped the run, which has a checkpoint at this step."""
+    """A signal stopped the run; there is a checkpoint at this step."""
 
     def __init__(self, number: int, step: int, folder: Path) -> None:
         name, how = signal.Signals(number).name, f"nfdrl train --resume {shlex.quote(str(folder))}"
@@ -48,22 +48,22 @@ class Upkeep:
     """What a run does besides training."""
 
     checkpoint_every: int = CHECKPOINT_EVERY  # steps between two checkpoints, at which all environments are reset
-    keep: int = KEEP  # of the last checkpoints; the best one is kept besides
-    evaluate: int = 0  # episodes of the evaluation at the end
+    keep: int = KEEP  # the last checkpoints; the best one is kept as well
+    evaluate: int = 0  # episodes of the final evaluation
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work."""
-        for name, least in (("checkpoint_every", 1), ("keep", 1), ("evaluate", 0)):
-            if getattr(self, name) < least:
-                raise NfdrlError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        check_at_least(1, checkpoint_every=self.checkpoint_every, keep=self.keep)
+        check_at_least(0, evaluate=self.evaluate)
 
 
 class Run:
     """One run of one method in one environment, in a folder from which it can be resumed.
 
-    `Run(…).train(steps)` starts it, `Run.resume(folder).train()` continues it after a crash, a kill or Ctrl-C, to the
-    weights it would have had (docs/reliability.md says when). `train` with more steps lengthens it, schedules included.
+    `Run(…).train(steps)` starts it; `Run.resume(folder).train()` continues it after a crash, a kill or Ctrl-C, and
+    reaches the weights it would have had (docs/reliability.md says when). `train` with more steps extends it, schedules
+    included. Every `checkpoint_every` steps it writes a checkpoint, resets all environments, and keeps the last `keep`
+    checkpoints and the best; it ends with `evaluate` greedy episodes. Other arguments are those of `Agent`.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class Run:
         tensorboard: bool = False,
         overwrite: bool = False,
     ) -> None:
-        """Check everything and write nothing: the folder is made when training starts."""
+        # Everything is checked and nothing is written: the folder is made when training starts.
         self.folder, self.upkeep = Path(folder), Upkeep(checkpoint_every, keep, evaluate, tensorboard)
         self._overwrite, self._begun = overwrite, False
         self._check_free()
         if not isinstance(env, str):
-            raise NfdrlError("a run's environment must be an id, to be made again: register it with Gymnasium")
+            raise NfdrlError(f"a run's environment must be an id, got {type(env).__name__}: register it with Gymnasium")
         self.agent = Agent(method, env, seed=seed, config=config, risk=risk, device=device)
         self._config = _described(self.agent) | asdict(self.upkeep)
         self._open(None, metrics_bytes=0)
@@ -101,7 +101,7 @@ class Run:
 
     def _open(self, saved: Saved | None, metrics_bytes: int | None) -> None:
         self._checkpoints = Checkpoints(self.folder, keep=self.upkeep.keep, resumed=saved)
-        self._metrics_bytes = metrics_bytes  # where metrics.csv is cut off before it is continued
+        self._metrics_bytes = metrics_bytes  # to which metrics.csv is cut before it is continued
         self.summary: dict[str, Any] = {}
 
     @classmethod
@@ -116,19 +116,21 @@ class Run:
         evaluate: int | None = None,
         tensorboard: bool | None = None,
     ) -> Self:
-        """The run in a folder as its newest whole checkpoint has it, with its own settings where none are given.
+        """The run in a folder, from its newest whole checkpoint, with its own settings unless others are given.
 
-        After a signal, `exact` goes back to the last checkpoint at a multiple of `checkpoint_every`: what follows is
-        then what an undisturbed run would have done. `method` is for one that nfdrl does not have.
+        After a signal, `exact` goes back to the last checkpoint at a multiple of `checkpoint_every`, to continue as an
+        undisturbed run would have done. Pass `method` if the run's is your own.
         """
         run = cls.__new__(cls)
         run.folder, run._overwrite, run._begun = Path(folder), False, True
         path = run.folder / layout.CONFIG
         config = _read_config(path)
-        method_from(config.get("method"), method)  # refused here, not once per checkpoint
+        method_from(config.get("method"), method)  # refuse it here, not once per checkpoint
         check_writable(run.folder)
         given = {"keep": keep, "evaluate": evaluate, "tensorboard": tensorboard}
-        run.upkeep = _upkeep_of(config | {name: value for name, value in given.items() if value is not None}, path)
+        own = {field.name: config[field.name] for field in fields(Upkeep) if field.name in config}
+        own |= {name: value for name, value in given.items() if value is not None}
+        run.upkeep = from_plain(Upkeep, own, str(path))
         found = newest(run.folder, config["env"], method=method, exact=exact, device=device)
         run.agent, saved = (agent_of(config, path, device, method), None) if found is None else found
         run._config = config | {"resumed": [*config.get("resumed", ()), run.agent.step]}
@@ -136,9 +138,9 @@ class Run:
         return run
 
     def train(self, steps: int | None = None, *, progress: bool = True) -> Self:
-        """Train until the run has `steps` transitions in all, by default as many as it was to have.
+        """Train until the run has `steps` transitions in total; by default as many as config.json says.
 
-        SIGINT and SIGTERM stop it after the running step, with a checkpoint, and raise `Interrupted`.
+        SIGINT and SIGTERM stop it after the current step, with a checkpoint, and raise `Interrupted`.
         """
         total = self._total(steps)
         self._prepare(total)
@@ -157,7 +159,7 @@ class Run:
         return self
 
     def evaluate(self, episodes: int = 20, seed: int = 10_000) -> Episodes:
-        """Greedy returns over whole episodes; a run that was trained keeps them as `evaluation.json`."""
+        """Greedy returns of whole episodes; a run that has begun stores them in `evaluation.json`."""
         result = self.agent.evaluate(episodes, seed)
         if self._begun:
             write_evaluation(self.folder / layout.EVALUATION, self.agent, result)
@@ -166,16 +168,15 @@ class Run:
     def _total(self, steps: int | None) -> int:
         total = self._config.get("steps") if steps is None else steps
         if not isinstance(total, int):
-            raise NfdrlError(f"{str(self.folder)!r} does not say how many steps it was to have: say how many")
-        if total < 1:
-            raise NfdrlError(f"steps must be at least 1, got {total}")
+            raise NfdrlError(f"the run in {str(self.folder)!r} has no number of steps: pass `steps` (--steps)")
+        check_at_least(1, steps=total)
         done = self.agent.step
         if done > total or (done == total and (self.folder / layout.SUMMARY).exists()):
-            raise NfdrlError(f"the run in {str(self.folder)!r} has {done:,} steps: ask for more than that")
+            raise NfdrlError(f"the run in {str(self.folder)!r} already has {done:,} steps: ask for more")
         return total
 
     def _prepare(self, steps: int) -> None:
-        """Write the settings, of a new run into a folder that is checked first."""
+        """Write the settings; the folder of a new run is checked first."""
         if not self._begun:
             self._check_room(steps)
             self._check_free()
@@ -187,16 +188,16 @@ class Run:
         write_json(self.folder / layout.CONFIG, self._config)
 
     def _check_room(self, steps: int) -> None:
-        """Refuse before anything is written where the replay fits neither memory nor disk."""
+        """Refuse a replay that does not fit into memory or on disk, before anything is written."""
         agent, size, upkeep = self.agent, self.agent.config.buffer_size, self.upkeep
         check_replay_fits(agent.source, agent.config)
         rows = min(size + upkeep.keep * min(upkeep.checkpoint_every, size), 2 * steps)
         check_disk(self.folder, rows, transition_bytes(agent.source, agent.config))
 
     def _learn(self, total: int, received: list[int], progress: bool) -> Report | None:
-        """Train with checkpoints, until the end or a signal; the last report."""
+        """Train with checkpoints until the end or a signal; returns the last report."""
         agent, last = self.agent, None
-        for name in (layout.SUMMARY, layout.EVALUATION):  # of an agent that had learned less
+        for name in (layout.SUMMARY, layout.EVALUATION):  # they describe an earlier agent
             (self.folder / name).unlink(missing_ok=True)
         trackers = self._trackers(total, progress)
         for event in agent.events(total - agent.step, trackers, pause_every=self.upkeep.checkpoint_every):
@@ -234,14 +235,14 @@ class Run:
 
 
 def write_evaluation(path: Path, agent: Agent, result: Episodes) -> None:
-    """An evaluation as a JSON file: at which step, by which risk, and every return and length."""
+    """Write an evaluation as JSON: its step, its risk, and all returns and lengths."""
     write_json(path, {"step": agent.step, "risk": str(agent.risk), **result.summary()})
 
 
 def _described(agent: Agent) -> dict[str, Any]:
-    """An agent's part of config.json, which must suffice to make the same agent again."""
+    """An agent's part of config.json: all that is needed to make the same agent again."""
     if not isinstance(agent.risk, Risk):
-        raise NfdrlError("a run's risk must be a word or a Risk, to be found again, not a function of your own")
+        raise NfdrlError("a run must be able to store its risk: pass a word or a Risk, not a function")
     return {
         "method": method_config(agent.method),
         "env": agent.source.name,
@@ -262,21 +263,8 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def agent_of(config: Mapping[str, Any], path: Path, device: str | torch.device, given: Method | None = None) -> Agent:
-    """The agent of a run that was stopped before its first checkpoint."""
-    try:
-        method, train = method_from(config["method"], given), train_config_from(config["train"])
+    """The agent of a run that stopped before its first checkpoint."""
+    with describing("a run", path):
+        method, train = method_from(config["method"], given), from_plain(TrainConfig, config["train"], "the saved run")
         risk = parse_risk(config["risk"])
         return Agent(method, config["env"], seed=config["seed"], config=train, risk=risk, device=device)
-    except NfdrlError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError) as error:
-        raise NfdrlError(f"{path} does not describe a run: {error!r}") from None
-
-
-def _upkeep_of(config: Mapping[str, Any], path: Path) -> Upkeep:
-    values: list[Any] = []
-    for field in fields(Upkeep):
-        values.append(config.get(field.name, field.default))
-        if type(values[-1]) is not type(field.default):
-            raise NfdrlError(f"{path} does not describe a run: its {field.name} is {values[-1]!r}")
-    return Upkeep(*values)

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a request to stop after the running step."""
+"""SIGINT and SIGTERM as requests to stop after the current step."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from nfdrl.training.loop import Trainer
 
 @contextmanager
 def pausing_on_signals(trainer: Trainer) -> Iterator[list[int]]:
-    """The signals that were received; the first asks for a pause, a second one acts as it would without this."""
+    """The signals received so far: the first asks for a pause, a second acts as usual."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield received  # Python has no handlers elsewhere
+        yield received  # only the main thread may handle signals
         return
 
     def handle(number: int, frame: object) -> None:  # noqa: ARG001
         received.append(number)
         trainer.pausing = True
         restore()
-        os.write(2, b"\nnfdrl: stopping after this step, with a checkpoint; once more to stop at once\n")
+        os.write(2, b"\nnfdrl: stopping after this step, with a checkpoint; repeat to stop at once\n")
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     before = {number: handler for number, handler in before.items() if handler != signal.SIG_IGN}  # as under nohup

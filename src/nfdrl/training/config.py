@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from nfdrl.engines import ENGINES, EngineName
-from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.errors import NfdrlError, check_at_least, unknown_name
 from nfdrl.learner import Optimisation
 from nfdrl.networks import TorsoSizes
 from nfdrl.training.schedules import DECAYS, Decay
@@ -30,14 +30,14 @@ class TrainConfig:
     batch_size: int = 64  # paper, table of hyper-parameters: batch_size
     buffer_size: int = 100_000  # ours: fits any machine; the paper's 1,000,000 is for Atari
     frame_replay: FrameReplay = "auto"  # ours: each frame once, where images are known to be stacks
-    replay_on_disk: str = ""  # ours: a folder for the observations, where memory does not suffice
+    replay_on_disk: str = ""  # ours: a folder for the observations, if memory does not suffice
     learning_starts: int = 1_000  # ours: enough episodes of classic control to see the scale of returns
     train_every: int = 2  # ours: steps between two updates; Mnih et al. 2015 and the paper have 4
     target_every: int = 250  # ours: updates between two copies, 500 steps as in CleanRL's DQN
     target_tau: float = 1.0  # Mnih et al. 2015: the target is a copy
     double_q: bool = True  # van Hasselt et al. 2016, with every law: Hessel et al. 2018
     n_step: int = 3  # Hessel et al. 2018, Table 1; with 1, NFDRL-E unlearns CartPole again (docs/training.md)
-    cut_explored: bool = True  # Watkins 1989: such returns stop before a random action, behind which they are biased
+    cut_explored: bool = True  # Watkins 1989: n-step returns stop before a random action, after which they are biased
     epsilon_start: float = 1.0  # paper, table of hyper-parameters: start_e
     epsilon_end: float = 0.04  # Raffin 2020 (RL Zoo), DQN on CartPole; the paper has 0.01
     epsilon_fraction: float = 0.2  # paper, table of hyper-parameters: exploration_fraction
@@ -45,20 +45,17 @@ class TrainConfig:
     return_range: ReturnRange = "observed"  # ours: support or initial bound from the rewards of the first steps
     engine: EngineName = "auto"  # ours: compiled where it can run, else graph; the same numbers up to rounding
     report_every: int = 1_000  # ours: steps between two lines of metrics
-    torso: TorsoSizes = field(default_factory=TorsoSizes)
+    torso: TorsoSizes = field(default_factory=TorsoSizes)  # widths of the layers below the head
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work."""
-        for name in COUNTS:
-            if getattr(self, name) < 1:
-                raise NfdrlError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_at_least(1, **{name: getattr(self, name) for name in COUNTS})
+        check_at_least(0, learning_starts=self.learning_starts)
         for name in ("discount", "epsilon_start", "epsilon_end", "epsilon_fraction"):
             if not 0 <= getattr(self, name) <= 1:
                 raise NfdrlError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
         if self.buffer_size // self.num_envs < self.n_step + 2:
-            raise NfdrlError(f"buffer_size {self.buffer_size} is too small for num_envs and n_step")
-        if self.learning_starts < 0:
-            raise NfdrlError(f"learning_starts must not be negative, got {self.learning_starts}")
+            least = (self.n_step + 2) * self.num_envs
+            raise NfdrlError(f"buffer_size must be at least (n_step + 2) · num_envs = {least}, got {self.buffer_size}")
         for kind, value, known in (
             ("learning_rate_decay", self.learning_rate_decay, DECAYS),
             ("frame_replay", self.frame_replay, FRAME_REPLAYS),
@@ -70,16 +67,8 @@ class TrainConfig:
         self.optimisation()
 
     def optimisation(self) -> Optimisation:
-        """What the learner needs of it."""
-        return Optimisation(
-            self.learning_rate,
-            self.adam_eps,
-            self.max_grad_norm,
-            self.target_every,
-            self.target_tau,
-            self.double_q,
-            self.engine,
-        )
+        """The part that the learner needs."""
+        return Optimisation(*(getattr(self, field.name) for field in fields(Optimisation)))
 
     def epsilon(self, fraction: float) -> float:
         """The share of random actions after `fraction` of the run.

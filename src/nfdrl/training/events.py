@@ -1,4 +1,4 @@
-"""What the training loop tells whoever runs it."""
+"""The events that the training loop yields."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Report:
     learning_rate: float
     steps_per_second: float
     skipped: int = 0  # updates so far whose loss or gradient was not finite
-    dormant: float | None = None  # share of units that the last batch left at zero, in the layer where most are
+    dormant: float | None = None  # share of units at zero for all of the last batch, in the layer with most of them
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """All open episodes end here and new ones begin after it: whoever wants to resume from here saves now.
+    """A point to save and resume from: all open episodes are cut off, and new ones begin after it.
 
-    Regular pauses come at multiples of the interval, whatever happened before; the others were asked for.
+    Regular pauses come at multiples of the interval, whatever happened before; others were asked for.
     """
 
     step: int
@@ -51,9 +51,9 @@ Event = EpisodeEnd | Report | Pause
 
 
 class NonFiniteError(NfdrlError):
-    """Too many updates in a row could not be made; the batch of the last one, and the learner, to find out why."""
+    """Too many updates in a row failed; it carries the learner and the last batch, to find out why."""
 
     def __init__(self, step: int, batch: Batch, learner: Learner) -> None:
         count = learner.skipped_in_a_row
-        super().__init__(f"{count} updates in a row had a loss or a gradient that is not finite, up to step {step:,}")
+        super().__init__(f"{count} updates in a row, up to step {step:,}, had a loss or gradient that is not finite")
         self.step, self.batch, self.learner = step, batch, learner

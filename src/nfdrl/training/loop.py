@@ -1,4 +1,4 @@
-"""The training loop: a generator of events; whoever runs it logs, evaluates and saves."""
+"""The training loop: a generator of events. Its caller logs, evaluates and saves."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from nfdrl.training.storing import new_replay
 
 Array = NDArray[Any]
 RECENT = 100  # episodes in the reported mean return
-LOOK_EVERY = 100  # updates between two looks for dormant units: each costs a forward pass
+LOOK_EVERY = 100  # updates between two counts of dormant units, each of which costs a forward pass
 MAX_SKIPPED = 20  # updates in a row that may fail before training stops
 
 
 class Actor:
-    """ε-greedy actions for all environments in one forward pass, or none where all explore."""
+    """ε-greedy actions for all environments, in at most one forward pass."""
 
     def __init__(self, engine: Engine, actions: int, rng: np.random.Generator) -> None:
         self.engine, self.actions, self.rng = engine, actions, rng
-        self.explored: Array = np.zeros(0, np.bool_)  # whose last action was a random one
+        self.explored: Array = np.zeros(0, np.bool_)  # where the last action was random
 
     def act(self, observation: Array, epsilon: float) -> Array:
-        """One action per row; the coin is thrown before the network is asked."""
+        """One action per row; the coins are tossed first, and no network runs if all rows explore."""
         n = len(observation)
         explore = self.explored = self.rng.random(n) < epsilon
         exploring = np.count_nonzero(explore)  # counting is the fastest way to ask for any and all
@@ -56,10 +56,10 @@ class Actor:
 
 
 class Trainer:
-    """Everything that learning changes: the network, its learner, environments, replay, and how far it got.
+    """Everything that training changes: the network, its learner, the environments, the replay, and the counters.
 
-    The first `learning_starts` steps are random. The learner is built after them, because some methods are set to the
-    scale of the rewards first.
+    The first `learning_starts` steps are random. The learner is built after them, because some methods are first set to
+    the scale of the rewards.
     """
 
     def __init__(
@@ -76,22 +76,19 @@ class Trainer:
         self._recent: deque[EpisodeEnd] = deque(maxlen=RECENT)
         self._episodes = 0
         self._meter = _Meter()
-        self._seen: Tensor | None = None  # observations of the last update since a report or a pause
+        self._seen: Tensor | None = None  # observations of the last update since the last report or pause
         self._warned = False
-        self.pausing = False  # set it, from a signal's handler too, and the next step is followed by a pause
+        self.pausing = False  # if set, by a signal handler for example, the current step is followed by a pause
 
     @cached_property
     def stream(self) -> Stream:
-        """The environments."""
         return self.source.stream(self.config.num_envs)
 
     @cached_property
     def replay(self) -> Replay:
-        """What they gave."""
         return new_replay(self.source, self.config, self.stream.num_envs, self.rng)
 
     def start_learning(self) -> Learner:
-        """Build the learner of the method and the network as they are."""
         generator = torch.Generator(self.device).manual_seed(self.seed)
         settings = self.config.optimisation()
         self.learner = Learner(self.method, self.network, settings, risk=self.risk, generator=generator)
@@ -108,11 +105,11 @@ class Trainer:
         return self.start_learning()
 
     def run(self, steps: int, pause_every: int | None = None) -> Iterator[Event]:
-        """Train for so many more steps."""
-        config, end, meter = self.config, self.step + steps, self._meter
+        """Train for `steps` more transitions."""
+        config, end = self.config, self.step + steps
         stream, replay = self.stream, self.replay
         observation = self._reset()
-        meter.restart(self.step)
+        self._meter.restart(self.step)
         report_at, pause_at = following(self.step, config.report_every), following(self.step, pause_every)
         while self.step < end:
             fraction = self.step / end
@@ -126,13 +123,13 @@ class Trainer:
             ended = self._count(step)
             if ended is not None:
                 yield from ended
-            self._train(added, fraction, meter)
+            self._train(added, fraction)
             if self.step >= report_at or self.step >= end:
                 report_at = following(self.step, config.report_every)
-                yield self._report(meter, epsilon)
+                yield self._report(epsilon)
             if (self.pausing or self.step >= pause_at) and self.step < end:
-                self.pausing = False  # before the pause: what is asked for during one holds for the next
-                self._seen = None  # a run that is continued from here has not seen them
+                self.pausing = False  # before the pause, during which another may be asked for
+                self._seen = None  # as in a run that is resumed from here
                 yield Pause(self.step, self.step >= pause_at)
                 pause_at = following(self.step, pause_every)
                 observation = self._reset()
@@ -158,13 +155,13 @@ class Trainer:
         return self.actor.act(observation, epsilon)
 
     def _explored(self, n: int) -> Array | None:
-        """Which of the last actions were random; None where that does not matter."""
+        """Which of the last actions were random; None if that does not matter."""
         if self.config.n_step == 1 or not self.config.cut_explored:
             return None
         return np.ones(n, np.bool_) if self.learner is None else self.actor.explored
 
-    def _train(self, added: int, fraction: float, meter: _Meter) -> None:
-        """The updates that are due: one per `train_every` transitions since learning began."""
+    def _train(self, added: int, fraction: float) -> None:
+        """Make the updates that are due: one per `train_every` transitions since learning began."""
         config = self.config
         if self.replay.transitions < max(config.learning_starts, 1):
             return
@@ -181,13 +178,13 @@ class Trainer:
         for part in [batch] if count == 1 else batch.split(config.batch_size):
             loss = learner.update(part)
             if not learner.skipped_in_a_row:
-                meter.add(loss)
+                self._meter.add(loss)
             elif learner.skipped_in_a_row >= MAX_SKIPPED:
                 raise NonFiniteError(self.step, part, learner)
             self._seen = part.observation
 
     def _count(self, step: Step) -> list[Event] | None:
-        """Add the step to the running episodes; those that ended."""
+        """Add a step to the running episodes; returns those that ended."""
         self._return += step.reward
         self._length += 1 if step.live is None else step.live
         ended = step.terminated | step.truncated
@@ -203,7 +200,7 @@ class Trainer:
         return events
 
     def state(self) -> dict[str, Any]:
-        """Where training stands, as JSON; tensors and replay are apart."""
+        """Where training stands, as JSON, without tensors and replay."""
         learner = self.learner
         counters = {
             "learning": learner is not None,
@@ -217,7 +214,7 @@ class Trainer:
         return {"step": self.step, "rng": self.rng.bit_generator.state, "trainer": counters}
 
     def tensors(self) -> dict[str, Tensor]:
-        """What of that is a tensor."""
+        """The tensors that belong to `state`."""
         learner, loss = self.learner, self._meter.sum
         if learner is None:
             return {f"online.{name}": value for name, value in self.network.state_dict().items()}
@@ -226,7 +223,7 @@ class Trainer:
         return tensors if loss is None else tensors | {"trainer.loss": torch.tensor(loss, dtype=torch.float64)}
 
     def restore(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Stand where `state` and `tensors` were asked for."""
+        """Return to where `state` and `tensors` were taken."""
         counters = state["trainer"]
         if counters["learning"]:
             learner = self.start_learning()
@@ -251,27 +248,26 @@ class Trainer:
         """The mean return of the last episodes."""
         return float(np.mean([end.episode_return for end in self._recent])) if self._recent else None
 
-    def _report(self, meter: _Meter, epsilon: float) -> Report:
-        dormant = self._dormant(meter.updates)
-        loss, speed = meter.read(self.step)
-        recent = self._recent
-        rate = self.config.learning_rate if self.learner is None else self.learner.learning_rate
+    def _report(self, epsilon: float) -> Report:
+        learner, recent = self.learner, self._recent
+        dormant = self._dormant(self._meter.updates)
+        loss, speed = self._meter.read(self.step)
         return Report(
             self.step,
-            0 if self.learner is None else self.learner.updates,
+            0 if learner is None else learner.updates,
             self._episodes,
             self.mean_return,
             float(np.mean([end.length for end in recent])) if recent else None,
             loss,
             epsilon,
-            rate,
+            self.config.learning_rate if learner is None else learner.learning_rate,
             speed,
-            0 if self.learner is None else self.learner.skipped,
+            0 if learner is None else learner.skipped,
             dormant,
         )
 
     def _dormant(self, updates: int) -> float | None:
-        """The share in the last batch, where `updates` since the last report have reached a further hundred."""
+        """The share in the last batch, once `updates` since the last report have passed a multiple of LOOK_EVERY."""
         seen, self._seen = self._seen, None
         if self.learner is None or seen is None:
             return None
@@ -284,15 +280,15 @@ class Trainer:
         if share == 1 and not self._warned:
             self._warned = True
             warnings.warn(
-                f"at step {self.step:,} no unit of the layer {name!r} answers to the last batch any more: what lies "
-                "below it cannot learn. A smaller learning_rate, or a range nearer to the true returns, may help",
+                f"at step {self.step:,} no unit of the layer {name!r} responds to the last batch any more, so nothing "
+                "below it can learn: try a smaller learning_rate, or a range nearer to the true returns",
                 stacklevel=2,
             )
         return share
 
 
 class _Meter:
-    """Losses added up, and the clock; read once per report."""
+    """The sum of losses and a clock, read once per report."""
 
     def __init__(self) -> None:
         self.sum: float | None = None
@@ -300,16 +296,15 @@ class _Meter:
         self.restart(0)
 
     def restart(self, step: int) -> None:
-        """Start the clock; losses stay."""
+        """Restart the clock; losses stay."""
         self._step, self._time = step, time.perf_counter()
 
     def add(self, loss: float) -> None:
-        """One more loss."""
         self.sum = loss if self.sum is None else self.sum + loss
         self.updates += 1
 
     def read(self, step: int) -> tuple[float | None, float]:
-        """The mean loss and the steps per second since the last time."""
+        """The mean loss and the steps per second since the last reading."""
         loss = None if self.sum is None else self.sum / self.updates
         speed = (step - self._step) / max(time.perf_counter() - self._time, 1e-9)
         self.sum, self.updates = None, 0
@@ -318,15 +313,15 @@ class _Meter:
 
 
 def change_head(network: Network, method: Method, actions: int) -> None:
-    """Give the network the method's head, with the weights of the head it has: ranges are no weights."""
-    with torch.random.fork_rng(devices=[]):  # a new head draws weights, which are not kept
+    """Give the network the method's head with the weights of its current one; the range of returns is no weight."""
+    with torch.random.fork_rng(devices=[]):  # the new head draws weights, which are discarded
         head = method.head(cast(int, network.torso.features), actions)
     head.load_state_dict(network.head.state_dict())
     network.head = head.to(next(network.parameters()).device)
 
 
 def following(step: int, every: int | None) -> float:
-    """The next multiple of `every` after a step; without one, never.
+    """The next multiple of `every` after a step; never if there is no interval.
 
     >>> following(999, 1000), following(1000, 1000), following(5, None)
     (1000, 2000, inf)
@@ -335,12 +330,12 @@ def following(step: int, every: int | None) -> float:
 
 
 def reset_seed(seed: int, step: int) -> int:
-    """The seed of the environments that are reset at a step; the run's own at its start.
+    """The seed of a reset at a step; at the start, the run's own.
 
     >>> reset_seed(3, 0), reset_seed(3, 1000) == reset_seed(3, 1000), reset_seed(3, 1000) == reset_seed(3, 2000)
     (3, True, False)
     """
     if step == 0:
         return seed
-    # Short of 2³¹, with room for one seed more in each environment.
+    # Below 2³¹, with room for seed + 1, seed + 2, … of the other environments.
     return int(np.random.SeedSequence([seed, step]).generate_state(1)[0] % (2**31 - 2**16))

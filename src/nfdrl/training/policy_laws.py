@@ -11,15 +11,15 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from nfdrl.envs.finite import FiniteMDP
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import NfdrlError, check_at_least
 from nfdrl.laws.base import Law, Method
 from nfdrl.learner import Learner, Optimisation
 from nfdrl.networks import MLP, Network, OneHot, table
 from nfdrl.replay import Batch
 from nfdrl.training.schedules import Decay, decay
 
-CHUNK = 256  # batches drawn at once: the sampler is vectorised, a call of it is not free
-EMBEDDING = 64  # as many as the cosines that IQN embeds a level in
+CHUNK = 256  # batches drawn at once, because each call of the vectorised sampler has a cost
+EMBEDDING = 64  # as many as the cosines in which IQN embeds a level
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,14 @@ class PolicyLearning:
     target_every: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work."""
-        for name in ("updates", "batch_size", "target_every"):
-            if getattr(self, name) < 1:
-                raise NfdrlError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_at_least(1, updates=self.updates, batch_size=self.batch_size, target_every=self.target_every)
         if not self.learning_rate > 0:
             raise NfdrlError(f"learning_rate must be positive, got {self.learning_rate}")
 
 
 @dataclass(frozen=True)
 class LearnedLaws:
-    """What policy evaluation learned, and the loss of every update."""
+    """What policy evaluation has learned, and the loss of every update."""
 
     network: Network
     losses: torch.Tensor
@@ -66,10 +63,10 @@ def learn_policy_laws(
     network: Callable[[Method, int, int], Network] | None = None,
     track: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> LearnedLaws:
-    """Laws learned by TD: each row of a batch is one live pair and one sampled outcome of it.
+    """Learn laws by TD: each row of a batch is a live pair and one sampled outcome of it.
 
-    The next action is drawn from the policy, so nothing but transitions is ever seen. `network` makes what learns from
-    the method and the numbers of states and actions; by default a `tabular_network`.
+    The next action is drawn from the policy, so that nothing but transitions is ever seen. `network` is called with the
+    method and the numbers of states and actions; the default is `tabular_network`.
     """
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -87,9 +84,9 @@ def learn_policy_laws(
 
 
 def tabular_network(method: Method, states: int, actions: int) -> Network:
-    """A table of raw outputs, or a learned row of `EMBEDDING` non-negative features per state under the method's head.
+    """A table of raw outputs, or `EMBEDDING` learned non-negative features per state under the method's head.
 
-    IQN and FQF multiply the features by an embedding of the level: a one-hot row leaves them a single number per level.
+    IQN and FQF multiply features by an embedding of the level: a one-hot row would leave them one number per level.
     """
     if not method.embeds_states:
         return table(method, states, actions)

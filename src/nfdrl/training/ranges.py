@@ -1,7 +1,7 @@
-"""The range of returns to expect, from the first rewards: what a fixed support or an initial bound is set to.
+"""The range of returns to expect, from the first rewards, to set a fixed support or an initial bound.
 
-Methods on a fixed support (C51, UMDQN) have to be told the range of returns, and a flow learns its range faster from
-the right scale. All methods that ask get the same range, measured the same way, so none knows more than the others.
+Methods on a fixed support (C51, UMDQN) must be told the range of returns, and a flow learns its range faster from the
+right scale. All of them get the same range, measured the same way, so that none knows more than the others.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import numpy as np
 
 from nfdrl.replay import Replay
 
-GROWTH = 2.0  # how much better than the warm-up a policy may become, in widths of what the warm-up returned
-UNSEEN = (-1.0, 1.0)  # no reward was seen at all: most sparse rewards are of size 1
+GROWTH = 2.0  # how far a policy may improve on the warm-up, in widths of the returns seen there
+UNSEEN = (-1.0, 1.0)  # if no reward was seen at all: most sparse rewards are ±1
 
 
 def observed_range(replay: Replay) -> tuple[float, float]:
     """The smallest and largest discounted return that the stored rewards allow; 0 is always inside.
 
-    Rewards at steps that go on may repeat for 1/(1−γ) steps, rewards at termination come once: that bounds every
-    return. Where rewards that go on are rare or cancel, the bound is far too wide, so a second one holds as well: the
+    Rewards before the last step may repeat for 1/(1−γ) steps, rewards at termination come once: that bounds every
+    return. Where the former are rare or cancel, this bound is far too wide, so a second one applies as well: the
     returns that were seen, widened by `GROWTH` times their own width.
     """
     reward, going = replay.reward[replay.live].astype(float), replay.kept[replay.live] > 0

@@ -1,4 +1,4 @@
-"""Numbers that change over a run, as functions of the fraction of it that is done."""
+"""Numbers that change over a run, as functions of the fraction that is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replay of a run: in which form it stores observations, and whether that fits."""
+"""The replay of a run: how it stores observations, and whether they fit."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def stores_frames(source: Source, config: TrainConfig) -> bool:
     choice, space = config.frame_replay, source.observation_space
     asked = choice in ("on", "compressed")
     if asked and not (isinstance(space, gymnasium.spaces.Box) and is_image(space)):
-        raise NfdrlError(f"frame_replay is for stacked images, observations are {space}")
+        raise NfdrlError(f"frame_replay={choice} needs stacked images, but observations are {space}")
     return asked or (choice == "auto" and source.stacked)
 
 
 def transition_bytes(source: Source, config: TrainConfig) -> int:
-    """What a transition takes in the replay."""
+    """The bytes that a transition takes in the replay."""
     return row_bytes(source.observation_space, stores_frames(source, config))
 
 
@@ -34,7 +34,7 @@ def check_replay_fits(source: Source, config: TrainConfig) -> None:
     """Refuse a replay that this machine cannot hold."""
     row = COLUMN_BYTES if config.replay_on_disk else transition_bytes(source, config)
     if config.frame_replay == "compressed":
-        row = COLUMN_BYTES + row // 4  # games that were tried take a thirtieth to a fifth
+        row = COLUMN_BYTES + row // 4  # the games we tried took a thirtieth to a fifth
     check_memory(config.buffer_size, row)
 
 
@@ -58,6 +58,6 @@ def _storage(source: Source, config: TrainConfig, num_envs: int) -> Storage:
     if stores_frames(source, config):
         compressed = config.frame_replay == "compressed"
         if compressed and folder is not None:
-            raise NfdrlError("a replay is compressed or on disk, not both: set one of frame_replay, replay_on_disk")
+            raise NfdrlError("a replay cannot be compressed and on disk: set only one of frame_replay, replay_on_disk")
         return FrameStorage(config.buffer_size, num_envs, space, folder, compressed=compressed)
     return ArrayStorage(config.buffer_size // num_envs * num_envs, space, folder)

@@ -18,17 +18,17 @@ from nfdrl.training.events import Event, Report
 
 
 class Tracker(Protocol):
-    """Something that is told every event, and told when there are no more."""
+    """Something that is told of every event, and of the end."""
 
     def track(self, event: Event) -> None:
-        """Take notice of an event."""
+        """Take note of an event."""
 
     def close(self) -> None:
-        """Write what is left."""
+        """Finish: there are no more events."""
 
 
 class CsvTracker:
-    """One line per report; a file that exists is continued, after its first `keep` bytes where that is given."""
+    """One line per report; an existing file is continued, after its first `keep` bytes if that is given."""
 
     def __init__(self, path: Path, keep: int | None = None) -> None:
         names = [field.name for field in fields(Report)]
@@ -45,18 +45,16 @@ class CsvTracker:
             self._file.flush()
 
     def track(self, event: Event) -> None:
-        """Write a report."""
         if isinstance(event, Report):
             self._writer.writerow({name: "" if value is None else value for name, value in asdict(event).items()})
             self._file.flush()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
 class TensorBoardTracker:
-    """Scalars for TensorBoard; those of an earlier session after step `start` are hidden."""
+    """Scalars for TensorBoard; those that an earlier session wrote after step `start` are hidden."""
 
     def __init__(self, folder: Path, start: int = 0) -> None:
         try:
@@ -66,19 +64,17 @@ class TensorBoardTracker:
         self._writer: Any = SummaryWriter(str(folder), purge_step=start + 1 if start else None)
 
     def track(self, event: Event) -> None:
-        """Write a report."""
         if isinstance(event, Report):
             for name, value in asdict(event).items():
                 if name != "step" and value is not None:
                     self._writer.add_scalar(f"train/{name}", value, event.step)
 
     def close(self) -> None:
-        """Write what is left."""
         self._writer.close()
 
 
 class ProgressTracker:
-    """A bar with speed, return, loss and the time that is left."""
+    """A bar with speed, return, loss and the time left."""
 
     def __init__(self, total: int, done: int = 0, console: Console | None = None) -> None:
         self._bar = Progress(
@@ -92,12 +88,10 @@ class ProgressTracker:
         self._bar.start()
 
     def track(self, event: Event) -> None:
-        """Move the bar."""
         if isinstance(event, Report):
             self._bar.update(self._task, completed=event.step, numbers=_numbers(event))
 
     def close(self) -> None:
-        """Leave the bar as it is."""
         self._bar.stop()
 
 
@@ -111,7 +105,7 @@ def _numbers(report: Report) -> str:
 
 
 def tracked(events: Iterable[Event], trackers: Iterable[Tracker]) -> Iterator[Event]:
-    """The same events, after every tracker was told; trackers are closed at the end, also after an error."""
+    """The same events, each after all trackers were told; trackers are closed at the end, even after an error."""
     with ExitStack() as stack:
         listening = list(trackers)
         for tracker in listening:
