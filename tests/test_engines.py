@@ -349,7 +349,7 @@ from nfdrl.risk import CVaR
 
 found = hashlib.sha256()
 draws = np.random.default_rng(0)
-for name, outputs in (("qr-dqn", 200), ("nfdrl-s", 13), ("nfdrl-e", 13)):
+for name, outputs in (("qr-dqn", 200), ("nfdrl-s", 13), ("nfdrl-e", 13), ("nfdrl", 13)):
     raw, following = draws.normal(size=(2, 64, outputs)).astype(np.float32)
     bellman = Bellman(*np.abs(draws.normal(size=(2, 64))).astype(np.float32).clip(max=1))
     kernel = kernel_of(METHODS[name], None)
