@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS, find_method, method_config, method_from
+from nfdrl.laws.anchored import AnchoredMethod
 from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import DensityLaw, Head, Law, Method
 from nfdrl.laws.categorical import C51
@@ -37,6 +38,7 @@ def example_methods() -> dict[str, Method]:
         "fqf": FQF(fractions=12, cosines=8, hidden=16, huber_threshold=0.05),
         "er-dqn": ERDQN(),
         "umdqn": UMDQN(points=101, v_min=-3, v_max=3, hidden=16),
+        "nfdrl": AnchoredMethod(samples=48),
         "nfdrl-s": FlowMethod(samples=48, initial_bound=3.0),
         "nfdrl-e": FlowMethod(Exact(), samples=48, initial_bound=3.0),
     }
@@ -297,7 +299,7 @@ def test_loss_is_smallest_at_equality(name: str) -> None:
     for a, target in enumerate(laws):
         losses = torch.stack([method.loss(law, target, generator()) for law in laws])
         assert bool((losses.argmin(0) == a).all())
-    if name in {"dqn", "c51", "umdqn", "nfdrl-s", "nfdrl-e"}:
+    if name in {"dqn", "c51", "umdqn", "nfdrl", "nfdrl-s", "nfdrl-e"}:
         assert_close(method.loss(laws[0], laws[0]), torch.zeros(BATCH, dtype=torch.float64))
 
 

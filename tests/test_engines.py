@@ -26,7 +26,7 @@ from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
-from nfdrl.laws.flow import MIN_SCALE, FlowLaw, FlowMethod, zero_point
+from nfdrl.laws.flow import MIN_SCALE, FlowLaw, zero_point
 from nfdrl.laws.quantile import QRDQN
 from nfdrl.learner import Learner, Optimisation
 from nfdrl.losses.grid import GridDistance
@@ -38,7 +38,7 @@ from nfdrl.replay import Batch
 from nfdrl.risk import parse_risk
 
 FLOW = METHODS["nfdrl-s"]
-WITH_KERNEL = ["dqn", "c51", "qr-dqn", "nfdrl-s", "nfdrl-e"]
+WITH_KERNEL = ["dqn", "c51", "qr-dqn", "nfdrl", "nfdrl-s", "nfdrl-e"]
 VARIANTS = METHODS | {
     "dqn without threshold": DQN(huber_threshold=None),
     "c51, few atoms": C51(atoms=2, v_min=-0.5, v_max=0.5),
@@ -53,6 +53,9 @@ VARIANTS = METHODS | {
     "nfdrl-s, random points": replace(FLOW, points="random"),
     "nfdrl-s, one Gaussian": replace(FLOW, comparison=Surrogate(kernel="gaussian")),
     "densities": replace(FLOW, comparison=L2()),
+    "nfdrl, mean anchor": replace(METHODS["nfdrl"], anchor=1.0, unit=3.0, start=0.3, pace=4.0),
+    "nfdrl, median anchor": replace(METHODS["nfdrl"], anchor=0.0, unit=0.1),
+    "nfdrl, surrogate": replace(METHODS["nfdrl"], comparison=Surrogate(), unit=2.0),
     "nfdrl-s, rooted": replace(FLOW, comparison=Surrogate(rooted=True)),  # no kernel: its loss is the graph's
 }
 ACTIONS, ROWS = 3, 32
@@ -113,7 +116,7 @@ def assert_same(pair, batch, *more):
 
 
 def on_grid(method):
-    return isinstance(method, FlowMethod) and isinstance(method.comparison, GridDistance)
+    return isinstance(getattr(method, "comparison", None), GridDistance)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -143,7 +146,14 @@ def test_a_weight_per_row_multiplies_its_loss(name):
 
 def law_of_raw(raw, least, initial):
     shift = zero_point(raw.shape[-1] // 3, torch.float32, torch.device("cpu")).numpy()
-    return shift, np.float32(MIN_SCALE), np.float32(least), np.float32(initial - least)
+    return (
+        shift,
+        np.ones_like(shift),
+        np.float32(MIN_SCALE),
+        np.float32(least),
+        np.float32(initial - least),
+        np.float32(-1),
+    )
 
 
 def test_compiled_returns_and_gradients_match_the_law():
@@ -339,7 +349,7 @@ from nfdrl.risk import CVaR
 
 found = hashlib.sha256()
 draws = np.random.default_rng(0)
-for name, outputs in (("qr-dqn", 200), ("nfdrl-s", 13), ("nfdrl-e", 13)):
+for name, outputs in (("qr-dqn", 200), ("nfdrl-s", 13), ("nfdrl-e", 13), ("nfdrl", 13)):
     raw, following = draws.normal(size=(2, 64, outputs)).astype(np.float32)
     bellman = Bellman(*np.abs(draws.normal(size=(2, 64))).astype(np.float32).clip(max=1))
     kernel = kernel_of(METHODS[name], None)

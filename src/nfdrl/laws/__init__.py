@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.laws.anchored import AnchoredMethod
 from nfdrl.laws.base import Law, Method
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
@@ -30,6 +31,7 @@ METHODS: dict[str, Method] = {
         FQF(),
         ERDQN(),
         UMDQN(),
+        AnchoredMethod(),
         FlowMethod(Surrogate()),
         FlowMethod(Exact()),
     )

@@ -171,7 +171,7 @@ def initial_mixture(n: int) -> tuple[list[float], float]:
 def zero_point(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """What is added to raw outputs so that zeros give the initial mixture."""
     spread, width = initial_mixture(n)
-    scale, bound = _inverse_softplus(width - MIN_SCALE), _inverse_softplus(1.0)
+    scale, bound = inverse_softplus(width - MIN_SCALE), inverse_softplus(1.0)
     return torch.tensor([0.0] * n + spread + [scale] * n + [bound], dtype=dtype, device=device)
 
 
@@ -182,7 +182,8 @@ def _units(n: int, least: float, unit: float, dtype: torch.dtype, device: torch.
     return torch.tensor(both[0], dtype=dtype, device=device), torch.tensor(both[1], dtype=dtype, device=device)
 
 
-def _inverse_softplus(value: float) -> float:
+def inverse_softplus(value: float) -> float:
+    """x with log(1 + eˣ) = value."""
     return math.log(math.expm1(value))
 
 

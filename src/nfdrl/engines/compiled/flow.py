@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from nfdrl.engines.compiled.jit import HALF, ONE, TWO, ZERO, Array, F, compiled, compiled_sums, inlined
 
-Law = tuple[Array, F, F, F]  # what is added to raw outputs; the least scale; the least range, and its unit
+# What is added to raw outputs, and what they are multiplied by before; the least scale; the least range, and its unit;
+# the anchor, negative where there is none.
+Law = tuple[Array, Array, F, F, F, F]
 Grid = tuple[F, F, F, int]
 
 LOG2_E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
@@ -73,34 +75,52 @@ def softplus(x: Any) -> Any:
 
 
 @inlined
-def read_row(raw: Any, b: Any, shift: Any, least_scale: Any, least: Any, unit: Any, n: Any, parts: Any, p: Any) -> Any:
-    """Amplitudes Gw, locations and scales of row b into `parts[p]` (3, n), and G (see `FlowLaw.from_raw`)."""
-    largest = raw[b, 0] + shift[0]
-    for i in range(1, n):
-        largest = max(largest, raw[b, i] + shift[i])
-    total = ZERO
+def read_row(raw: Any, b: Any, law: Any, n: Any, parts: Any, p: Any) -> Any:
+    """Amplitudes, locations and scales of row b into `parts[p]` (3, n); G, and where the middle of the support is.
+
+    Amplitudes are those of the error functions: Gwᵢ of `FlowLaw.from_raw`, ½aᵢ of `anchored_law`.
+    """
+    shift, pace, least_scale, least, unit, anchor = law
     for i in range(n):
-        parts[p, 0, i] = exp_negative(raw[b, i] + shift[i] - largest)
-        total += parts[p, 0, i]
-    bound = least + unit * softplus(raw[b, 3 * n] + shift[3 * n])
-    factor = bound / total
-    for i in range(n):
-        parts[p, 0, i] *= factor
-        parts[p, 1, i] = raw[b, n + i] + shift[n + i]
-        parts[p, 2, i] = least_scale + softplus(raw[b, 2 * n + i] + shift[2 * n + i])
-    return bound
+        parts[p, 1, i] = pace[n + i] * raw[b, n + i] + shift[n + i]
+        parts[p, 2, i] = least_scale + softplus(pace[2 * n + i] * raw[b, 2 * n + i] + shift[2 * n + i])
+    middle, bound = ZERO, ZERO
+    if anchor >= ZERO:
+        middle = unit * (raw[b, 3 * n] + shift[3 * n])
+        for i in range(n):
+            parts[p, 0, i] = HALF * unit * abs(raw[b, i] + shift[i])
+            q = anchor_of(parts[p, 1, i], parts[p, 2, i], anchor)
+            bound += parts[p, 0, i]
+            middle -= parts[p, 0, i] * erf_of(q, exp_negative(-q * q))
+    else:
+        largest = raw[b, 0] + shift[0]
+        for i in range(1, n):
+            largest = max(largest, raw[b, i] + shift[i])
+        total = ZERO
+        for i in range(n):
+            parts[p, 0, i] = exp_negative(raw[b, i] + shift[i] - largest)
+            total += parts[p, 0, i]
+        bound = least + unit * softplus(raw[b, 3 * n] + shift[3 * n])
+        factor = bound / total
+        for i in range(n):
+            parts[p, 0, i] *= factor
+    return bound, middle
+
+
+@inlined
+def anchor_of(location: Any, scale: Any, anchor: Any) -> Any:
+    """−μ/√(2s² + 2σ²), whose error function is 2κ − 1."""
+    return -location / F(math.sqrt(TWO * (anchor * anchor + scale * scale)))
 
 
 @compiled
 def means(raw: Array, law: Law) -> Array:
     """Σ aᵢ erf(−μᵢ/√(2 + 2σᵢ²)); shape (B, 3n + 1) → (B,)."""
-    shift, least_scale, least, unit = law
-    rows, n = len(raw), len(shift) // 3
+    rows, n = len(raw), raw.shape[1] // 3
     parts = np.empty((1, 3, n), np.float32)
     result = np.empty(rows, np.float32)
     for b in range(rows):
-        read_row(raw, b, shift, least_scale, least, unit, n, parts, 0)
-        total = ZERO
+        _, total = read_row(raw, b, law, n, parts, 0)
         for i in range(n):
             probit = -parts[0, 1, i] / F(math.sqrt(TWO + TWO * parts[0, 2, i] * parts[0, 2, i]))
             total += parts[0, 0, i] * erf_of(probit, exp_negative(-probit * probit))
@@ -148,13 +168,12 @@ def cvars(raw: Array, law: Law, alpha: F, level: F) -> Array:
 
     Φ₂ by Owen's T function, as in `numerics.normal`; √(1−ρ²) is −ρσ.
     """
-    shift, least_scale, least, unit = law
-    rows, n = len(raw), len(shift) // 3
+    rows, n = len(raw), raw.shape[1] // 3
     parts = np.empty((1, 3, n), np.float32)
     result = np.empty(rows, np.float32)
     level_mass = normal_cdf(level)
     for b in range(rows):
-        bound = read_row(raw, b, shift, least_scale, least, unit, n, parts, 0)
+        bound, middle = read_row(raw, b, law, n, parts, 0)
         total = ZERO
         for i in range(n):
             scale = parts[0, 2, i]
@@ -164,20 +183,20 @@ def cvars(raw: Array, law: Law, alpha: F, level: F) -> Array:
             joint = HALF * (normal_cdf(a) + level_mass - opposite)
             joint -= owen_t(a, (level - rho * a) / root) + owen_t(level, (a - rho * level) / root)
             total += parts[0, 0, i] * min(max(joint, ZERO), ONE)
-        result[b] = TWO * total / alpha - bound
+        result[b] = middle + TWO * total / alpha - bound
     return result
 
 
 @compiled
 def returns(raw: Array, law: Law, z: Array) -> tuple[Array, tuple[Array, Array, Array, Array]]:
-    """Returns G(2F(z) − 1), and what `gradient` needs: erf and e^{−t²} (B, n, N), parts (B, 3, n), G (B,)."""
-    shift, least_scale, least, unit = law
-    rows, n, count = len(raw), len(shift) // 3, len(z)
-    y = np.zeros((rows, count), np.float32)
+    """Returns at base points, and what `gradient` needs: erf and e^{−t²} (B, n, N), parts (B, 3, n), G (B,)."""
+    rows, n, count = len(raw), raw.shape[1] // 3, len(z)
+    y = np.empty((rows, count), np.float32)
     erfs, gausses = np.empty((rows, n, count), np.float32), np.empty((rows, n, count), np.float32)
     parts, bounds = np.empty((rows, 3, n), np.float32), np.empty(rows, np.float32)
     for b in range(rows):
-        bounds[b] = read_row(raw, b, shift, least_scale, least, unit, n, parts, b)
+        bounds[b], middle = read_row(raw, b, law, n, parts, b)
+        y[b] = middle
         for i in range(n):
             rate = SQRT_HALF / parts[b, 2, i]
             offset, amplitude = -parts[b, 1, i] * rate, parts[b, 0, i]
@@ -193,12 +212,14 @@ def returns(raw: Array, law: Law, z: Array) -> tuple[Array, tuple[Array, Array, 
 @compiled_sums
 def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, Array, Array, Array]) -> Array:
     """Slopes in the returns (B, N) to slopes in the raw outputs."""
-    shift, _, _, unit = law
+    shift, pace, _, _, unit, anchor = law
     erfs, gausses, parts, bounds = saved
     rows, n = len(slope), len(shift) // 3
     result = np.empty((rows, 3 * n + 1), np.float32)
     for b in range(rows):
-        pull, to_bound = slope[b], ZERO
+        pull, to_bound, to_middle = slope[b], ZERO, ZERO
+        for k in range(len(z)):
+            to_middle += pull[k]
         for i in range(n):
             amplitude, scale = parts[b, 0, i], parts[b, 2, i]
             rate = SQRT_HALF / scale
@@ -210,16 +231,25 @@ def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, A
                 to_location += pulled
                 to_scale += pulled * (rate * z[k] + offset)
             steep = -TWO_OVER_SQRT_PI * amplitude
-            result[b, i] = to_amplitude
-            result[b, n + i] = steep * rate * to_location
-            result[b, 2 * n + i] = steep / scale * to_scale
+            to_location, to_scale = steep * rate * to_location, steep / scale * to_scale
+            if anchor >= ZERO:  # the middle moves with every amplitude, location and scale
+                q, both = anchor_of(parts[b, 1, i], scale, anchor), anchor * anchor + scale * scale
+                gauss = exp_negative(-q * q)
+                to_location -= steep * gauss * to_middle / F(math.sqrt(TWO * both))
+                to_scale -= steep * gauss * to_middle * q * scale / both
+                to_amplitude = (to_amplitude - erf_of(q, gauss) * to_middle) * HALF * unit
+                to_amplitude = math.copysign(ONE, raw[b, i] + shift[i]) * to_amplitude
+            free = pace[2 * n + i] * raw[b, 2 * n + i] + shift[2 * n + i]
+            result[b, i], result[b, n + i] = to_amplitude, pace[n + i] * to_location
+            result[b, 2 * n + i] = pace[2 * n + i] * to_scale / (ONE + F(math.exp(-free)))  # softplus
             to_bound += amplitude * to_amplitude
-        to_bound /= bounds[b]
-        for i in range(n):  # softmax
-            result[b, i] = (result[b, i] - to_bound) * parts[b, 0, i]
-        result[b, 3 * n] = to_bound * unit
-        for j in range(2 * n, 3 * n + 1):  # softplus
-            result[b, j] /= ONE + F(math.exp(-(raw[b, j] + shift[j])))
+        if anchor >= ZERO:
+            result[b, 3 * n] = to_middle * unit
+        else:
+            to_bound /= bounds[b]
+            for i in range(n):  # softmax
+                result[b, i] = (result[b, i] - to_bound) * parts[b, 0, i]
+            result[b, 3 * n] = to_bound * unit / (ONE + F(math.exp(-(raw[b, 3 * n] + shift[3 * n]))))
     return result
 
 

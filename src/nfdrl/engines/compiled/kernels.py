@@ -14,11 +14,13 @@ from nfdrl.bellman import Valuation
 from nfdrl.engines.compiled import flow
 from nfdrl.engines.compiled.jit import Array, F
 from nfdrl.engines.compiled.quantile import quantile_huber
+from nfdrl.laws.anchored import AnchoredMethod, anchored_zero
 from nfdrl.laws.base import Method
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
 from nfdrl.laws.flow import MIN_SCALE, FlowMethod, zero_point
 from nfdrl.laws.quantile import QRDQN
+from nfdrl.losses.distance import Distance
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.grid import LARGEST_FORM, GridDistance, quadratic_form
 from nfdrl.losses.surrogate import Surrogate
@@ -163,13 +165,14 @@ def _quantile(method: QRDQN, _: torch.Generator | None) -> Kernel:
 
 @final
 class FlowKernel(Kernel):
-    """`FlowMethod` with an exact distance, or one on a shared grid with a relative bandwidth."""
+    """`FlowMethod` and `AnchoredMethod` with an exact distance, or one on a shared grid with a relative bandwidth."""
 
-    def __init__(self, method: FlowMethod, generator: torch.Generator | None) -> None:
+    def __init__(
+        self, method: FlowMethod | AnchoredMethod, law: flow.Law, gain: float, generator: torch.Generator | None
+    ) -> None:
         self.method, self.generator = method, generator
-        least = method.held * method.initial_bound
-        shift = zero_point(method.components, torch.float32, CPU).numpy()
-        self._law = shift, F(MIN_SCALE), F(least), F(method.initial_bound - least)
+        self._law, self._gain = law, F(gain)
+        self._terminal_std = method.terminal_std if isinstance(method, FlowMethod) else 0.0
 
     def values(self, raw: Array, risk: Valuation) -> Array | None:
         """Closed forms of the mean and of CVaR."""
@@ -189,15 +192,16 @@ class FlowKernel(Kernel):
         z = base_points(method.samples, method.points, like=torch.empty(0), generator=self.generator).numpy()
         y, saved = flow.returns(np.concatenate([raw, following]), self._law, z)
         target = bellman(y[rows:])
-        if method.terminal_std > 0:
-            target += F(method.terminal_std) * bellman.terminal * z
+        if self._terminal_std > 0:
+            target += F(self._terminal_std) * bellman.terminal * z
         losses, slope = self._distance(y[:rows], target)
         return losses, flow.gradient(slope, raw, self._law, z, saved)
 
     def _distance(self, y: Array, target: Array) -> tuple[Array, Array]:
         how = self.method.comparison
         if isinstance(how, Exact):
-            return flow.merge(y, target)
+            losses, slopes = flow.merge(y, target)
+            return losses * self._gain, slopes * self._gain
         size = how.points(self.method.samples)
         step_sum, intervals = F(how.margins), F(size - 1)
         if size <= LARGEST_FORM:
@@ -208,15 +212,27 @@ class FlowKernel(Kernel):
             width = (size - 1) * how.relative_bandwidth / how.margins
             masses, lefts, steps = flow.spread_masses(y, target, (intervals, step_sum, F(MARGIN * width), size))
             pull = how.pull(torch.from_numpy(masses), width).numpy()
-        return flow.read_pull(masses, pull, lefts, steps, how.power == 1, F(how.gain(self.method.samples)))
+        return flow.read_pull(masses, pull, lefts, steps, how.power == 1, self._gain)
 
 
 @kernel_of.register
 def _flow(method: FlowMethod, generator: torch.Generator | None) -> Kernel | None:
-    how = method.comparison
-    on_grid = isinstance(how, GridDistance) and how.bandwidth == 0
-    on_samples = isinstance(how, Surrogate) and how.support != "shared"
-    merged = isinstance(how, Exact) and how.bandwidth == 0
-    if method.n_flows > 1 or how.rooted or on_samples or method.action_value != "mean" or not (on_grid or merged):
+    if method.n_flows > 1 or method.action_value != "mean" or not _has_kernel(method.comparison):
         return None
-    return FlowKernel(method, generator)
+    shift, least = zero_point(method.components, torch.float32, CPU).numpy(), method.held * method.initial_bound
+    law = shift, np.ones_like(shift), F(MIN_SCALE), F(least), F(method.initial_bound - least), F(-1)
+    return FlowKernel(method, law, method.comparison.gain(method.samples), generator)
+
+
+@kernel_of.register
+def _anchored(method: AnchoredMethod, generator: torch.Generator | None) -> Kernel | None:
+    if not _has_kernel(method.comparison):
+        return None
+    zero = anchored_zero(method.components, method.start, method.pace, torch.float32, CPU)
+    law = zero[0].numpy(), zero[1].numpy(), F(MIN_SCALE), F(0), F(method.unit), F(method.anchor)
+    return FlowKernel(method, law, method.gain(), generator)
+
+
+def _has_kernel(how: Distance) -> bool:
+    on_samples = isinstance(how, Surrogate) and how.support != "shared"
+    return not how.rooted and not on_samples and isinstance(how, GridDistance | Exact) and how.bandwidth == 0

@@ -1,0 +1,130 @@
+"""The flow law with a location of its own: what its numbers mean, and that the scale of rewards does not matter."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from nfdrl.agent import Agent
+from nfdrl.engines import EngineName
+from nfdrl.envs.cliff import risky_cliff
+from nfdrl.errors import NfdrlError
+from nfdrl.laws import METHODS
+from nfdrl.laws.anchored import AnchoredMethod, anchored_law
+from nfdrl.laws.flow import FlowLaw
+from nfdrl.learner import Learner, Optimisation
+from nfdrl.networks import table
+from nfdrl.numerics.base_points import base_points
+from nfdrl.replay import Batch
+from nfdrl.training.policy_laws import PolicyLearning, learn_policy_laws
+
+ENGINES: tuple[EngineName, ...] = ("compiled", "graph")
+
+
+def raws(rows=50, size=1.0, seed=0):
+    return size * torch.randn(rows, 13, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_the_location_is_the_mean_for_anchor_one_and_the_median_for_anchor_zero():
+    raw = raws()
+    assert_close(anchored_law(raw, 3.0, anchor=1.0).mean(), 3 * raw[:, -1])
+    assert_close(anchored_law(raw, 3.0, anchor=0.0).quantile(0.5), 3 * raw[:, -1])
+
+
+def test_between_them_it_is_the_mean_under_narrower_noise():
+    raw = raws()
+    z = 0.5 * base_points(20_000, like=raw)
+    assert_close(anchored_law(raw, 2.0, anchor=0.5).at(z).mean(-1), 2 * raw[:, -1], rtol=0, atol=1e-3)
+
+
+def test_returns_are_those_of_the_formula():
+    raw, z, start, pace, s = raws(5), torch.linspace(-3, 3, 7, dtype=torch.float64), 0.4, 2.0, 0.5
+    law = anchored_law(raw, 1.5, s, start, pace)
+    a = 1.5 * (start + raw[:, :4]).abs()
+    phi = torch.distributions.Normal(0.0, 1.0).cdf
+    steps = phi((z - law.locations.unsqueeze(-1)) / law.scales.unsqueeze(-1))
+    kappa = phi(-law.locations / (s**2 + law.scales**2).sqrt())
+    wanted = 1.5 * raw[:, -1:] + (a.unsqueeze(-1) * (steps - kappa.unsqueeze(-1))).sum(-2)
+    assert_close(law.at(z), wanted)
+
+
+def test_it_contains_the_laws_of_the_paper():
+    paper = FlowLaw.from_raw(raws(1, seed=3)[0], 2.0)
+    z = torch.linspace(-3, 3, 50, dtype=torch.float64)
+    zero = anchored_law(torch.zeros(13, dtype=torch.float64), anchor=0.0, start=1.0)
+    raw = torch.zeros(13, dtype=torch.float64)
+    raw[:4] = 2 * paper.bound * paper.weights - 1
+    raw[4:8] = paper.locations - zero.locations
+    raw[8:12] = (paper.scales - 1e-2).expm1().log() - (zero.scales - 1e-2).expm1().log()
+    raw[12] = paper.at(torch.zeros(1, dtype=torch.float64))[0]  # its median
+    assert_close(anchored_law(raw, anchor=0.0, start=1.0).at(z), paper.at(z))
+
+
+def test_gradients_are_those_of_finite_differences():
+    z = torch.linspace(-2, 2, 5, dtype=torch.float64)
+    raw = raws(3, seed=2).requires_grad_()
+    assert torch.autograd.gradcheck(lambda value: anchored_law(value, 2.0, pace=3.0).at(z), (raw,))
+
+
+def test_an_amplitude_of_zero_still_has_a_slope():
+    raw = torch.zeros(1, 13, dtype=torch.float64)
+    raw[0, :4] = -0.25 + 1e-12  # all amplitudes are as good as zero: the law is a point
+    raw.requires_grad_()
+    method = AnchoredMethod(samples=32)
+    far = anchored_law(torch.zeros(1, 13, dtype=torch.float64), start=1.0)
+    (gradient,) = torch.autograd.grad(method.loss(anchored_law(raw), far).sum(), raw)
+    assert gradient.isfinite().all()
+    assert (gradient[0, :4].abs() > 1e-3).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("power", [-7, 10])
+def test_learning_gives_the_same_bits_for_rewards_times_a_power_of_two(engine, power):
+    scale = 2.0**power
+    outputs = []
+    for factor in (1.0, scale):
+        method = AnchoredMethod(unit=0.7 * factor)
+        torch.manual_seed(0)
+        learner = Learner(method, table(method, 5, 2), Optimisation(1e-2, max_grad_norm=1.0, engine=engine))
+        draws = np.random.default_rng(0)
+        for _ in range(40):
+            state, after = (torch.from_numpy(draws.integers(5, size=32)) for _ in range(2))
+            reward = torch.from_numpy((factor * draws.normal(size=32)).astype(np.float32))
+            discount = torch.from_numpy(np.where(draws.random(32) < 0.3, 0, 0.9).astype(np.float32))
+            learner.update(Batch(state, torch.from_numpy(draws.integers(2, size=32)), reward, discount, after))
+        outputs.append(learner.online.head.linear.weight.detach().clone())
+        law = learner.online(torch.arange(5))
+        outputs.append(law.mean().detach() / factor)
+    assert torch.equal(outputs[0], outputs[2])
+    assert torch.equal(outputs[1], outputs[3])
+
+
+def test_an_agent_measures_its_unit_from_the_first_rewards():
+    agent = Agent("nfdrl", "CartPole-v1", seed=0).learn(1_010, progress=False)
+    assert agent.method.unit == pytest.approx(25, rel=1e-6)  # returns of 0 to 1/(1 − γ)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_rare_falls_of_the_cliff_stay_in_the_law(seed):
+    mdp = risky_cliff()
+    method = METHODS["nfdrl"].within(-1.4, 0.0)
+    laws = learn_policy_laws(mdp, mdp.optimal_policy(), method, PolicyLearning(4_000, 128, 7e-3), seed=seed)
+    short, long = laws.laws([[0, 0], [0, 1]]).cvar(0.1).tolist()
+    assert short < -0.75  # −1.184 after longer training; the paper's form stays above −0.5
+    assert long == pytest.approx(-0.6, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"unit": 0.0}, "unit must be positive, got 0.0"),
+        ({"start": -1.0}, "start must be positive"),
+        ({"anchor": 2.0}, r"anchor must lie in \[0, 1\], got 2.0"),
+        ({"components": 0}, "components must be at least 1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, message):
+    with pytest.raises(NfdrlError, match=message):
+        replace(METHODS["nfdrl"], **settings)
