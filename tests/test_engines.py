@@ -160,7 +160,7 @@ def test_compiled_returns_and_gradients_match_the_law():
     draws = torch.Generator().manual_seed(3)
     raw = torch.randn(40, 13, generator=draws).requires_grad_()
     law, z = law_of_raw(raw, 2.0, 7.0), base_points(50, "midpoint", like=raw)
-    y, saved = flow.returns(raw.detach().numpy(), law, z.numpy())
+    y, saved = flow.returns(raw.detach().numpy(), law, z.numpy(), len(raw))
     wanted = FlowLaw.from_raw(raw, 7.0, 2.0).at(z)
     assert_close(torch.from_numpy(y), wanted, rtol=1e-5, atol=1e-5)
     slope = torch.randn(40, 50, generator=draws)
@@ -172,7 +172,7 @@ def test_compiled_returns_and_gradients_match_the_law():
 def test_compiled_returns_are_off_by_a_few_roundings_of_the_range(size):
     raw = size * torch.randn(4_000, 13, generator=torch.Generator().manual_seed(4))
     z = base_points(64, like=raw)
-    y, _ = flow.returns(raw.numpy(), law_of_raw(raw, 0.0, 1.0), z.numpy())
+    y, _ = flow.returns(raw.numpy(), law_of_raw(raw, 0.0, 1.0), z.numpy(), 0)
     exact = FlowLaw.from_raw(raw.double())
     error = (torch.from_numpy(y).double() - exact.at(z.double())).abs() / exact.bound.unsqueeze(-1)
     # Large raw outputs are themselves rounded: a location of 30 moves by 4e-6 between two floats.

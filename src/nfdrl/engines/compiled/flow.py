@@ -188,23 +188,27 @@ def cvars(raw: Array, law: Law, alpha: F, level: F) -> Array:
 
 
 @compiled
-def returns(raw: Array, law: Law, z: Array) -> tuple[Array, tuple[Array, Array, Array, Array]]:
-    """Returns at base points, and what `gradient` needs: erf and e^{−t²} (B, n, N), parts (B, 3, n), G (B,)."""
+def returns(raw: Array, law: Law, z: Array, kept: int) -> tuple[Array, tuple[Array, Array, Array, Array]]:
+    """Returns at base points, and what `gradient` needs of the first `kept` rows.
+
+    That is erf and e^{−t²} (n, N), parts (3, n) and G of each; all other rows share one that nobody reads.
+    """
     rows, n, count = len(raw), raw.shape[1] // 3, len(z)
     y = np.empty((rows, count), np.float32)
-    erfs, gausses = np.empty((rows, n, count), np.float32), np.empty((rows, n, count), np.float32)
-    parts, bounds = np.empty((rows, 3, n), np.float32), np.empty(rows, np.float32)
+    erfs, gausses = np.empty((kept + 1, n, count), np.float32), np.empty((kept + 1, n, count), np.float32)
+    parts, bounds = np.empty((kept + 1, 3, n), np.float32), np.empty(kept + 1, np.float32)
     for b in range(rows):
-        bounds[b], middle = read_row(raw, b, law, n, parts, b)
+        s = min(b, kept)
+        bounds[s], middle = read_row(raw, b, law, n, parts, s)
         y[b] = middle
         for i in range(n):
-            rate = SQRT_HALF / parts[b, 2, i]
-            offset, amplitude = -parts[b, 1, i] * rate, parts[b, 0, i]
+            rate = SQRT_HALF / parts[s, 2, i]
+            offset, amplitude = -parts[s, 1, i] * rate, parts[s, 0, i]
             for k in range(count):
                 t = rate * z[k] + offset
                 gauss = exp_negative(-t * t)
                 value = erf_of(t, gauss)
-                gausses[b, i, k], erfs[b, i, k] = gauss, value
+                gausses[s, i, k], erfs[s, i, k] = gauss, value
                 y[b, k] += amplitude * value
     return y, (erfs, gausses, parts, bounds)
 

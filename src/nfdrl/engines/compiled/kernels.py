@@ -190,7 +190,7 @@ class FlowKernel(Kernel):
         """Both laws at the same base points, their distance, and its gradient."""
         method, rows = self.method, len(raw)
         z = base_points(method.samples, method.points, like=torch.empty(0), generator=self.generator).numpy()
-        y, saved = flow.returns(np.concatenate([raw, following]), self._law, z)
+        y, saved = flow.returns(np.concatenate([raw, following]), self._law, z, rows)
         target = bellman(y[rows:])
         if self._terminal_std > 0:
             target += F(self._terminal_std) * bellman.terminal * z
