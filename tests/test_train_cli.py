@@ -54,8 +54,6 @@ def test_a_run_leaves_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_the_first_line_says_which_engine_runs_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str, line: str
 ) -> None:
-    if engine == "auto":
-        pytest.importorskip("numba")
     assert train(tmp_path, "--steps", "100", "--evaluate", "0", settings=[*QUICK, f"engine={engine}"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == line
     assert main(["train", "--resume", str(tmp_path), "--steps", "120", "--no-progress"]) == 0
@@ -102,7 +100,7 @@ def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--method", "nfdrl"], "did you mean 'nfdrl-s'"),
+        (["--method", "nfdrl-x"], "did you mean 'nfdrl-s'"),
         (["--env", "CartPol-v1"], "did you mean 'CartPole-v1'"),
         (["--env", "Pendulum-v1"], "discretise"),
         (["--env", "no_such_module:Env-v0"], "no_such_module"),
