@@ -112,7 +112,7 @@ def _draw_head(ax: Axes, curve: Curve) -> None:
         ax.axhline(parameters / 1e3, color=BLUE, linestyle=style, label=f"NFDRL, n = {n}")
     flow, height = curve.flow[PAPER_COMPONENTS] / 1e3, curve.c51[-1] / 1e3
     ax.plot([13], [flow], "o", color=INK, markersize=7, zorder=5)
-    ax.annotate("13 atoms: equal\n(3n + 1 outputs an action)", (13, flow), (4, 0.62 * height), arrowprops=ARROW)
+    ax.annotate("13 atoms: equal\n(3n + 1 outputs per action)", (13, flow), (4, 0.62 * height), arrowprops=ARROW)
     ax.plot([PAPER_CROSSING], [0], "^", color=GREY, markersize=8, clip_on=False, zorder=5)
     ax.annotate("paper: 11", (PAPER_CROSSING, 0), (45, 0.185 * height), arrowprops=ARROW, va="center")
     ax.set(title=f"Head alone, {curve.actions} actions", ylabel="parameters (thousands)")
