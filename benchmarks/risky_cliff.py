@@ -90,7 +90,9 @@ def main() -> None:
                 print(rows[-1], flush=True)
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps({"rows": rows, "date": date.today().isoformat(), "hardware": hardware()}, indent=1) + "\n")
+        options.out.write_text(
+            json.dumps({"rows": rows, "date": date.today().isoformat(), "hardware": hardware()}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

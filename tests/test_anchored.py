@@ -77,7 +77,9 @@ def test_no_component_hides_beyond_the_base_points(raw):
 
 
 def test_shifted_base_points_reach_every_level():
-    points = torch.stack([base_points(8, "shifted", like=torch.empty(0), generator=g) for g in [torch.Generator()] * 500])
+    points = torch.stack(
+        [base_points(8, "shifted", like=torch.empty(0), generator=g) for g in [torch.Generator()] * 500]
+    )
     levels = torch.special.ndtr(points).flatten().sort().values
     assert levels[0] < 0.01
     assert levels[-1] > 0.99
@@ -132,7 +134,9 @@ def test_an_agent_measures_its_unit_from_the_first_rewards():
 def test_the_rare_falls_of_the_cliff_stay_in_the_law(seed):
     mdp = risky_cliff()
     method = METHODS["nfdrl"].within(-1.4, 0.0)
-    laws = learn_policy_laws(mdp, mdp.optimal_policy(), method, PolicyLearning(4_000, 128, 7e-3, "quadratic"), seed=seed)
+    laws = learn_policy_laws(
+        mdp, mdp.optimal_policy(), method, PolicyLearning(4_000, 128, 7e-3, "quadratic"), seed=seed
+    )
     short, long = laws.laws([[0, 0], [0, 1]]).cvar(0.1).tolist()
     assert short < -1.0  # −1.184 after longer training; the paper's form stays above −0.5
     assert long == pytest.approx(-0.6, abs=0.05)

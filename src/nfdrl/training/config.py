@@ -74,7 +74,9 @@ class TrainConfig:
     def optimisation(self) -> Optimisation:
         """The part that the learner needs."""
         given = {field.name: getattr(self, field.name) for field in fields(Optimisation)}
-        return Optimisation(**{name: value for name, value in given.items() if (name, value) != ("learning_rate", None)})
+        return Optimisation(
+            **{name: value for name, value in given.items() if (name, value) != ("learning_rate", None)}
+        )
 
     def epsilon(self, fraction: float) -> float:
         """The share of random actions after `fraction` of the run.
