@@ -130,7 +130,7 @@ def test_atari_resumes_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_an_agent_saved_with_its_replay_continues_exactly(tmp_path: Path) -> None:
-    agent = Agent("nfdrl-s", "CartPole-v1", config=SMALL).learn(150, progress=False)
+    agent = Agent("nfdrl-s", "CartPole-v1", config=SMALL).learn(150, total_steps=200, progress=False)
     agent.save(tmp_path / "agent", replay=True)
     agent.save(tmp_path / "agent", replay=True)  # again, in place
     assert len(list((tmp_path / "agent" / "replay").iterdir())) == 1

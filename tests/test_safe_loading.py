@@ -208,7 +208,7 @@ def test_a_checkpoint_of_another_format_is_refused(found: str, message: str, sav
 
 def test_an_interrupted_save_leaves_the_previous_one_intact(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Agent.load(saved)
-    agent = Agent.load(saved).learn(40, progress=False)
+    agent = Agent.load(saved).learn(40, total_steps=190, progress=False)
 
     def power_cut(*args: Any) -> None:
         raise KeyboardInterrupt

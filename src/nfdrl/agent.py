@@ -19,7 +19,7 @@ from typing_extensions import Self
 
 from nfdrl.bellman import Valuation
 from nfdrl.envs.make import EnvLike, Source, source_of
-from nfdrl.errors import NfdrlError, check_at_least
+from nfdrl.errors import NfdrlError, check_at_least, whole
 from nfdrl.evaluation.rollouts import Episodes, rollout
 from nfdrl.files import describing
 from nfdrl.laws import Law, Method, find_method, method_config, method_from
@@ -34,7 +34,7 @@ from nfdrl.settings import from_plain, to_plain
 from nfdrl.threads import threads
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import Event
-from nfdrl.training.loop import Trainer
+from nfdrl.training.loop import Actor, Trainer
 from nfdrl.training.trackers import ProgressTracker, Tracker, tracked
 
 Array = NDArray[Any]
@@ -69,6 +69,7 @@ class Agent:
         self.observation_space, self.action_space = source.observation_space, source.action_space
         self.risk: Valuation = parse_risk(risk) if isinstance(risk, str) else risk or Mean()
         self.device = _device(device)
+        self._rng = np.random.default_rng([self.seed, 1])  # of actions outside training
         self.network = _network(kind, source, self.config, self.seed).to(self.device)
         self.trainer = Trainer(kind, self.network, source, self.config, risk=self.risk, seed=self.seed)
 
@@ -89,20 +90,32 @@ class Agent:
             raise NfdrlError(f"learning begins after {self.config.learning_starts:,} random steps, got {self.step:,}")
         return self.trainer.learner
 
-    def learn(self, steps: int, *, progress: bool = True) -> Self:
-        """Train for `steps` more transitions."""
+    def learn(self, steps: int, *, total_steps: int | None = None, progress: bool = True) -> Self:
+        """Train for `steps` more transitions.
+
+        To train in several calls, pass the `total_steps` of all of them to the first: exploration and learning rate
+        follow that plan, and the calls together are one call, bit for bit. Without it a call is the whole plan; more
+        steps after that stretch it, with a warning.
+        """
+        steps = whole("steps", steps)
         trackers = [ProgressTracker(self.step + steps, self.step)] if progress else []
-        for _ in self.events(steps, trackers):
+        for _ in self.events(steps, trackers, total_steps=total_steps):
             pass
         return self
 
     def events(
-        self, steps: int, trackers: Iterable[Tracker] = (), *, pause_every: int | None = None
+        self,
+        steps: int,
+        trackers: Iterable[Tracker] = (),
+        *,
+        pause_every: int | None = None,
+        total_steps: int | None = None,
     ) -> Iterator[Event]:
-        """Train for `steps` more transitions and yield what happens; with a `Pause` at multiples of `pause_every`."""
+        """Train as `learn` does and yield what happens; with a `Pause` at multiples of `pause_every`."""
+        steps, total = whole("steps", steps), None if total_steps is None else whole("total_steps", total_steps)
         check_at_least(1, steps=steps)
         with threads(_threads_for(self.observation_space)):
-            yield from tracked(self.trainer.run(steps, pause_every), trackers)
+            yield from tracked(self.trainer.run(steps, pause_every, total), trackers)
 
     def predict(
         self,
@@ -113,8 +126,11 @@ class Agent:
     ) -> tuple[Array, None]:
         """The action for an observation, or one per row of a batch, as `predict` of Stable-Baselines3 returns it."""
         batch, single = self._batch(observation)
-        actor = self.trainer.actor
-        chosen = actor.engine.greedy(batch) if deterministic else actor.act(batch, self.config.epsilon_end)
+        engine = self.trainer.actor.engine
+        if deterministic:
+            chosen = engine.greedy(batch)
+        else:  # by a generator of its own: acting must not change training
+            chosen = Actor(engine, int(self.action_space.n), self._rng).act(batch, self.config.epsilon_end)
         action = chosen + int(self.action_space.start)
         return action.reshape(()) if single else action, None
 
@@ -150,9 +166,11 @@ class Agent:
     def save(self, path: str | Path, *, replay: bool = False) -> None:
         """Write a folder that `load` reads; with its replay, the loaded agent continues exactly.
 
-        Open episodes count as cut off at this step.
+        Open episodes count as cut off at this step: with the replay also in this agent, so that both continue alike.
         """
         folder = Path(path)
+        if replay:
+            self.trainer.cut()
         snapshot = (
             Journal(folder / REPLAY).append(self.trainer.replay) if replay and self.step and self.source.known else None
         )

@@ -155,6 +155,7 @@ class Run:
                 raise Interrupted(received[0], self.agent.step, self.folder)
             if not self._checkpoints.save(self.agent, regular=True):
                 raise NfdrlError("the last checkpoint could not be written; a resume starts from the one before it")
+            self.agent.trainer.cut()  # more steps begin as a resumed run does
         self._summarise(report, time.perf_counter() - started)
         return self
 
@@ -200,7 +201,9 @@ class Run:
         for name in (layout.SUMMARY, layout.EVALUATION):  # they describe an earlier agent
             (self.folder / name).unlink(missing_ok=True)
         trackers = self._trackers(total, progress)
-        for event in agent.events(total - agent.step, trackers, pause_every=self.upkeep.checkpoint_every):
+        for event in agent.events(
+            total - agent.step, trackers, pause_every=self.upkeep.checkpoint_every, total_steps=total
+        ):
             if isinstance(event, Report):
                 last = event
             elif isinstance(event, Pause):

@@ -9,7 +9,7 @@ from nfdrl.engines import ENGINES, EngineName
 from nfdrl.errors import NfdrlError, check_at_least, unknown_name
 from nfdrl.learner import Optimisation
 from nfdrl.networks import TorsoSizes
-from nfdrl.training.schedules import DECAYS, Decay
+from nfdrl.training.schedules import DECAYS, Decay, decay
 
 FrameReplay = Literal["auto", "on", "off", "compressed"]
 FRAME_REPLAYS: tuple[FrameReplay, ...] = ("auto", "on", "off", "compressed")
@@ -79,3 +79,7 @@ class TrainConfig:
         if fraction >= self.epsilon_fraction:
             return self.epsilon_end
         return self.epsilon_start + (self.epsilon_end - self.epsilon_start) * fraction / self.epsilon_fraction
+
+    def rate(self, fraction: float) -> float:
+        """The learning rate after `fraction` of the run."""
+        return self.learning_rate * decay(self.learning_rate_decay, fraction)

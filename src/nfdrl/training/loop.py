@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -17,8 +17,9 @@ from torch import Tensor
 
 from nfdrl.bellman import Valuation
 from nfdrl.engines import Engine, Work, engine_for
+from nfdrl.envs.layers import AnyEnv, restore_statistics, statistics, trace_of
 from nfdrl.envs.make import Source
-from nfdrl.envs.stepping import Step, Stream, check_observation, check_step
+from nfdrl.envs.stepping import Step, Stream, check_observation, check_step, environments
 from nfdrl.laws.base import Method
 from nfdrl.learner import Learner
 from nfdrl.networks import Network
@@ -26,12 +27,13 @@ from nfdrl.replay import Replay, storage_dtype
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import EpisodeEnd, Event, NonFiniteError, Pause, Report
 from nfdrl.training.ranges import observed_range
-from nfdrl.training.schedules import decay
+from nfdrl.training.schedules import Goal, goal_of
 from nfdrl.training.storing import new_replay
 
 Array = NDArray[Any]
 RECENT = 100  # episodes in the reported mean return
 LOOK_EVERY = 100  # updates between two counts of dormant units, each of which costs a forward pass
+ENVIRONMENT = "environment."  # before the names of saved statistics
 MAX_SKIPPED = 20  # updates in a row that may fail before training stops
 
 
@@ -78,6 +80,9 @@ class Trainer:
         self._meter = _Meter()
         self._seen: Tensor | None = None  # observations of the last update since the last report or pause
         self._warned = False
+        self.plan: int | None = None  # the steps over which the schedules run
+        self._asked = 0  # the step at which the last call was to end: several environments may pass it
+        self._open: tuple[Array, Any] | None = None  # the next observation between two calls, and what it belongs to
         self.pausing = False  # if set, by a signal handler for example, the current step is followed by a pause
 
     @cached_property
@@ -104,15 +109,20 @@ class Trainer:
             self.method = method
         return self.start_learning()
 
-    def run(self, steps: int, pause_every: int | None = None) -> Iterator[Event]:
-        """Train for `steps` more transitions."""
-        config, end = self.config, self.step + steps
-        stream, replay = self.stream, self.replay
-        observation = self._reset()
+    def run(self, steps: int, pause_every: int | None = None, total_steps: int | None = None) -> Iterator[Event]:
+        """Train for `steps` more transitions of the `total_steps` over which the schedules run.
+
+        Two calls are one call: the episodes that are open at the end of the first continue in the second.
+        """
+        config, stream, replay = self.config, self.stream, self.replay
+        goal = goal_of(steps, self.step, min(self._asked, self.step), stream.num_envs, self.plan, total_steps)
+        self._warn_of(goal)
+        self.plan, self._asked, end = goal.plan, goal.end, goal.end
+        observation = self._begin()
         self._meter.restart(self.step)
         report_at, pause_at = following(self.step, config.report_every), following(self.step, pause_every)
         while self.step < end:
-            fraction = self.step / end
+            fraction = self.step / goal.plan
             epsilon = config.epsilon(fraction)
             action = self._act(observation, epsilon)
             step = stream.step(action)
@@ -133,6 +143,34 @@ class Trainer:
                 yield Pause(self.step, self.step >= pause_at)
                 pause_at = following(self.step, pause_every)
                 observation = self._reset()
+        self._open = observation, trace_of(self.source.given)
+
+    def _begin(self) -> Array:
+        """The next observation of the open episodes, or of new ones if somebody else used the environment since."""
+        kept, self._open = self._open, None
+        if kept is not None and kept[1] == trace_of(self.source.given):
+            return kept[0]
+        return self._reset()
+
+    def cut(self) -> None:
+        """End the open episodes: the next call begins new ones, as a saved agent does."""
+        self._open = None
+
+    def _warn_of(self, goal: Goal) -> None:
+        """Say that a plan is exceeded, and what that does to schedules that change."""
+        config, before = self.config, self.plan
+        if not goal.stretched or before is None:
+            return
+        was, becomes = (self.step / total for total in (before, goal.plan))
+        if (config.epsilon(was), config.rate(was)) == (config.epsilon(becomes), config.rate(becomes)):
+            return
+        warnings.warn(
+            f"training was planned for {before:,} steps and now continues to {goal.end:,}: its schedules, at epsilon "
+            f"{config.epsilon(was):.3g} and learning rate {config.rate(was):.3g}, are stretched and continue from "
+            f"{config.epsilon(becomes):.3g} and {config.rate(becomes):.3g}; to train in several calls, pass "
+            "total_steps to the first",
+            stacklevel=2,
+        )
 
     def _reset(self) -> Array:
         observation = self._typed(self.stream.reset(seed=reset_seed(self.seed, self.step)))
@@ -171,7 +209,7 @@ class Trainer:
         if not count:
             return
         if config.learning_rate_decay != "constant":
-            learner.set_learning_rate(config.learning_rate * decay(config.learning_rate_decay, fraction))
+            learner.set_learning_rate(config.rate(fraction))
         batch = self.replay.sample(count * config.batch_size)
         if self.device.type != "cpu":
             batch = batch.to(self.device)
@@ -210,6 +248,8 @@ class Trainer:
             "episodes": self._episodes,
             "recent": [[end.step, end.env, end.episode_return, end.length] for end in self._recent],
             "updates_since_report": self._meter.updates,
+            "plan": self.plan,
+            "asked": self._asked,
         }
         return {"step": self.step, "rng": self.rng.bit_generator.state, "trainer": counters}
 
@@ -217,10 +257,21 @@ class Trainer:
         """The tensors that belong to `state`."""
         learner, loss = self.learner, self._meter.sum
         if learner is None:
-            return {f"online.{name}": value for name, value in self.network.state_dict().items()}
+            online = {f"online.{name}": value for name, value in self.network.state_dict().items()}
+            return online | self._statistics()
         assert learner.generator is not None
         tensors = learner.tensors() | {"generator": learner.generator.get_state()}
+        tensors |= self._statistics()
         return tensors if loss is None else tensors | {"trainer.loss": torch.tensor(loss, dtype=torch.float64)}
+
+    def _statistics(self) -> dict[str, Tensor]:
+        """What normalises the environments, if anything does."""
+        found = statistics(self.stepped())
+        return {ENVIRONMENT + name: torch.from_numpy(value) for name, value in found.items()}
+
+    def stepped(self) -> Sequence[AnyEnv]:
+        """The environments that training steps, as far as they are Gymnasium's; none before the first step."""
+        return environments(self.stream) if "stream" in vars(self) else ()
 
     def restore(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Return to where `state` and `tensors` were taken."""
@@ -242,6 +293,13 @@ class Trainer:
         loss = tensors.get("trainer.loss")
         self._meter.sum = None if loss is None else loss.item()
         self._meter.updates = int(counters["updates_since_report"])
+        saved = {
+            name.removeprefix(ENVIRONMENT): t.numpy() for name, t in tensors.items() if name.startswith(ENVIRONMENT)
+        }
+        if saved and self.source.known:
+            restore_statistics(environments(self.stream), saved)
+        plan = counters.get("plan")  # earlier versions saved none
+        self.plan, self._asked = None if plan is None else int(plan), int(counters.get("asked", self.step))
 
     @property
     def mean_return(self) -> float | None:
