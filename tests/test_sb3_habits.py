@@ -11,10 +11,11 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from torch import Tensor
 
 from nfdrl.agent import Agent
+from nfdrl.envs.layers import layers
 from nfdrl.errors import NfdrlError
 from nfdrl.networks import TorsoSizes
 from nfdrl.training.config import TrainConfig
@@ -116,3 +117,244 @@ def test_steps_may_be_any_whole_number(steps: Any) -> None:
     assert new().learn(steps, progress=False).step == 100
     with pytest.raises(NfdrlError, match=r"steps must be a whole number, got 0\.5"):
         new().learn(0.5, progress=False)  # type: ignore[arg-type]
+
+
+# An agent comes back with its own environment.
+
+
+class Doubled(gymnasium.RewardWrapper[Any, Any]):
+    """A wrapper as most people write them, which records nothing."""
+
+    def __init__(self, env: Any, factor: float = 2.0) -> None:
+        super().__init__(env)
+        self.factor = factor
+
+    def reward(self, reward: Any) -> float:
+        return self.factor * float(reward)
+
+
+class Recorded(gymnasium.utils.RecordConstructorArgs, Doubled):
+    def __init__(self, env: Any, factor: float = 2.0) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self, factor=factor)
+        Doubled.__init__(self, env, factor)
+
+
+class Forgetful(Recorded):
+    """Its second argument is not recorded."""
+
+    def __init__(self, env: Any, factor: float = 2.0, offset: float = 0.0) -> None:
+        super().__init__(env, factor)
+        self.offset = offset
+
+    def reward(self, reward: Any) -> float:
+        return super().reward(reward) + self.offset
+
+
+def lake(**settings: Any) -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("FrozenLake-v1", **settings)
+
+
+def cart(**settings: Any) -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("CartPole-v1", **settings)
+
+
+wrap = gymnasium.wrappers
+RECORDED: dict[str, Callable[[], Any]] = {
+    "arguments": lambda: lake(is_slippery=False),
+    "a list of texts": lambda: lake(desc=["SFF", "FFF", "FFG"]),
+    "a limit": lambda: cart(max_episode_steps=7),
+    "a limit around a skip": lambda: wrap.TimeLimit(wrap.MaxAndSkipObservation(cart(), 2), 5),
+    "statistics": lambda: wrap.NormalizeReward(wrap.NormalizeObservation(cart()), gamma=0.9),
+    "a tuple": lambda: wrap.ReshapeObservation(cart(), (2, 2)),
+    "a number type": lambda: wrap.DtypeObservation(cart(), np.float64),
+    "an array": lambda: wrap.RescaleObservation(
+        wrap.ClipReward(gymnasium.make("MountainCar-v0", max_episode_steps=50), -0.5), np.float32(-1), np.float32(1)
+    ),
+    "a wrapper of one's own": lambda: Recorded(cart(), 3.0),
+    "a vector environment": lambda: gymnasium.make_vec("CartPole-v1", 3, max_episode_steps=9),
+    "environments in a row": lambda: gymnasium.make_vec(
+        "CartPole-v1", 3, "sync", {"autoreset_mode": AutoresetMode.SAME_STEP}, max_episode_steps=9
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_an_agent_comes_back_with_its_own_environment(name: str, tmp_path: Path) -> None:
+    agent = new(RECORDED[name]()).learn(120, total_steps=160, progress=False)
+    expected = agent.evaluate(4)
+    agent.save(tmp_path, replay=True)
+    loaded = Agent.load(tmp_path, device="cpu")
+    kinds = [
+        [type(layer) for layer in layers(one.source.given) if not isinstance(layer, wrap.PassiveEnvChecker)]
+        for one in (agent, loaded)
+    ]
+    assert kinds[0] == kinds[1]
+    found = loaded.evaluate(4)
+    assert found.returns.tolist() == expected.returns.tolist()
+    assert found.lengths.tolist() == expected.lengths.tolist()
+    assert_same(agent.learn(40, progress=False), loaded.learn(40, progress=False))
+
+
+UNRECORDED: dict[str, tuple[Callable[[], Any], str]] = {
+    "a function": (lambda: wrap.TransformReward(cart(), lambda reward: 100 * reward), "func of TransformReward is a"),
+    "no arguments recorded": (lambda: Doubled(cart(), 3.0), "Doubled does not record its arguments"),
+    "not all recorded": (lambda: Forgetful(cart(), 3.0, 1.0), "Forgetful does not record its arguments"),
+    "not registered": (lambda: gymnasium.envs.classic_control.CartPoleEnv(), "not registered with Gymnasium"),
+    "sub-environments": (lambda: SyncVectorEnv([cart] * 2), "not registered with Gymnasium"),
+    "a vector wrapper": (
+        lambda: wrap.vector.NormalizeObservation(gymnasium.make_vec("CartPole-v1", 2)),
+        "does not record the vector wrapper NormalizeObservation",
+    ),
+    "wrappers of make_vec": (lambda: gymnasium.make_vec("CartPole-v1", 2, "sync", wrappers=[Doubled]), "are functions"),
+}
+
+
+@pytest.mark.parametrize("name", UNRECORDED)
+def test_an_environment_that_cannot_be_made_again_must_be_passed(name: str, tmp_path: Path) -> None:
+    make, reason = UNRECORDED[name]
+    agent = new(wrap.TimeLimit(make(), 30) if name == "not registered" else make()).learn(100, progress=False)
+    agent.save(tmp_path)
+    with pytest.raises(NfdrlError, match=rf"^the saved environment .*{reason}.*: pass env=$"):
+        Agent.load(tmp_path)
+    loaded = Agent.load(tmp_path, make(), device="cpu")
+    observations = np.random.default_rng(0).normal(size=(20, 4))
+    assert loaded.predict(observations)[0].tolist() == agent.predict(observations)[0].tolist()
+    blind = Agent.load(tmp_path, env=False, device="cpu")
+    assert blind.predict(observations)[0].tolist() == agent.predict(observations)[0].tolist()
+    with pytest.raises(NfdrlError, match="without an environment"):
+        blind.learn(10)
+
+
+# Evaluation, wherever training was possible.
+
+
+class Endless(gymnasium.Env[Any, Any]):
+    """Never ends, and is not registered; it counts its own steps."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ARG002
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:  # noqa: ARG002
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), 1.0, False, False, {}
+
+
+class Locked(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Cannot be copied, like an environment with an open file or a process."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("cannot be copied")
+
+
+EVALUATED: dict[str, Callable[[], Any]] = {
+    **RECORDED,
+    **{name: make for name, (make, _) in UNRECORDED.items() if name != "not registered"},
+    "two vector wrappers": lambda: wrap.vector.TransformReward(
+        wrap.vector.NormalizeObservation(gymnasium.make_vec("CartPole-v1", 3, "sync")), lambda reward: 2 * reward
+    ),
+    "processes": lambda: gymnasium.make_vec("CartPole-v1", 2, "async"),
+}
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_every_environment_that_trained_evaluates_without_a_trace(name: str) -> None:
+    quiet, watched = (new(EVALUATED[name]()) for _ in range(2))
+    quiet.learn(160, progress=False)
+    watched.learn(100, total_steps=160, progress=False)
+    first = watched.evaluate(5, seed=7, progress=False)
+    assert first.returns.shape == (5,)
+    assert watched.evaluate(5, seed=7, progress=False).returns.tolist() == first.returns.tolist()
+    if not isinstance(watched.source.given, VectorEnv):  # each episode has a seed of its own
+        assert watched.evaluate(2, seed=10, progress=False).returns.tolist() == first.returns[3:].tolist()
+    assert_same(quiet, watched.learn(60, progress=False))
+
+
+def test_rewards_and_limits_of_wrappers_count() -> None:
+    agent = new(Doubled(cart(max_episode_steps=9), 3.0)).learn(60, progress=False)
+    found = agent.evaluate(4)
+    assert found.returns.tolist() == (3 * found.lengths).tolist()
+    assert found.lengths.max() <= 9
+
+
+def test_an_endless_episode_is_cut_off_and_said_so() -> None:
+    agent = new(Endless()).learn(60, progress=False)
+    with pytest.warns(UserWarning, match="3 of 3 episodes had not ended after 25 steps .* pass max_steps"):
+        found = agent.evaluate(3, max_steps=25)
+    assert found.lengths.tolist() == [25, 25, 25]
+    assert found.summary()["cut"] == found.cut == 3
+    assert "cut" not in new().evaluate(1).summary()
+    with pytest.raises(NfdrlError, match="max_steps must be at least 1, got 0"):
+        agent.evaluate(3, max_steps=0)
+
+
+def test_stable_baselines_sees_the_returns_that_we_see() -> None:
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
+
+    agent = new().learn(200, progress=False)
+    monitored = Monitor(cart())
+    monitored.reset(seed=123)
+    theirs, _ = evaluate_policy(agent, monitored, n_eval_episodes=1, return_episode_rewards=True, warn=False)
+    assert len(theirs) == 1
+    # The other way round: its Monitor is a wrapper that records nothing of itself, and counts each of our episodes.
+    ours = agent.evaluate(4, env=monitored)
+    assert monitored.get_episode_rewards()[-4:] == ours.returns.tolist()
+    assert new(Monitor(cart())).learn(60, progress=False).evaluate(2).returns.shape == (2,)
+    # Its vector environments reset themselves, as ours do in SAME_STEP mode.
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    vector = DummyVecEnv([cart, cart])
+    vector.seed(5)
+    theirs, _ = evaluate_policy(agent, vector, n_eval_episodes=2, return_episode_rewards=True, warn=False)
+    assert sorted(theirs) == sorted(agent.evaluate(2, seed=5).returns.tolist())
+
+
+def test_statistics_of_training_are_used_and_stay_as_they_are(tmp_path: Path) -> None:
+    env = wrap.NormalizeObservation(cart())
+    agent = new(env).learn(150, progress=False)
+    count, mean = env.obs_rms.count, env.obs_rms.mean.copy()
+    expected = agent.evaluate(5)
+    other = wrap.NormalizeObservation(cart())
+    for _ in range(3):
+        other.reset()
+    assert agent.evaluate(5, env=other).returns.tolist() == expected.returns.tolist()
+    assert other.update_running_mean  # as it was
+    assert env.obs_rms.count == other.obs_rms.count == count
+    assert (env.obs_rms.mean == mean).all()
+    assert env.update_running_mean
+    # By hand, and by Stable-Baselines3 with its own normalisation frozen at the same statistics.
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    vector = VecNormalize(DummyVecEnv([cart]), training=False, norm_reward=False, epsilon=env.epsilon, clip_obs=1e9)
+    vector.obs_rms.mean, vector.obs_rms.var = mean, env.obs_rms.var
+    vector.seed(10_000)
+    theirs, _ = evaluate_policy(agent, vector, n_eval_episodes=1, return_episode_rewards=True, warn=False)
+    assert theirs == expected.returns[:1].tolist()
+
+
+def test_an_environment_of_its_own_is_checked_and_left_open() -> None:
+    agent = new().learn(100, progress=False)
+    with pytest.raises(NfdrlError, match="observation_space"):
+        agent.evaluate(1, env="MountainCar-v0")
+    short = cart(max_episode_steps=4)
+    assert agent.evaluate(3, env=short).lengths.tolist() == [4, 4, 4]
+    short.reset()
+    assert agent.evaluate(3, env="CartPole-v1[sutton_barto_reward=true]").returns.tolist() == [-1.0] * 3
+    vector = gymnasium.make_vec("CartPole-v1", 2, max_episode_steps=4)
+    assert agent.evaluate(5, env=vector).lengths.tolist() == [4] * 5
+
+
+def test_an_environment_that_cannot_be_copied_is_evaluated_between_two_calls_only() -> None:
+    agent = new(Locked(cart())).learn(60, total_steps=120, progress=False)
+    with pytest.warns(UserWarning, match="cannot be copied: evaluating ends its episode"):
+        agent.evaluate(1)
+    for _ in agent.events(60):
+        with pytest.raises(NfdrlError, match="training needs it: pass another as env="):
+            agent.evaluate(1)
+        assert agent.evaluate(1, env=cart()).returns.shape == (1,)
+    with pytest.raises(NfdrlError, match=r"cannot be copied: .* num_envs=1"):
+        new(Locked(cart()), config=replace(SMALL, num_envs=2)).learn(10, progress=False)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import gymnasium
 import numpy as np
@@ -18,8 +20,9 @@ from torch import Tensor
 from typing_extensions import Self
 
 from nfdrl.bellman import Valuation
-from nfdrl.envs.make import EnvLike, Source, source_of
+from nfdrl.envs.make import EnvLike, Source, source_from, source_of
 from nfdrl.errors import NfdrlError, check_at_least, whole
+from nfdrl.evaluation.arenas import Arena, given_arena, new_arena
 from nfdrl.evaluation.rollouts import Episodes, rollout
 from nfdrl.files import describing
 from nfdrl.laws import Law, Method, find_method, method_config, method_from
@@ -152,16 +155,53 @@ class Agent:
         rows = array[None] if single else array
         return np.ascontiguousarray(rows, dtype=storage_dtype(self.observation_space)), single
 
-    def evaluate(self, episodes: int = 10, seed: int = 10_000) -> Episodes:
-        """Greedy returns of whole episodes, the k-th seeded with seed + k, in new environments if those can be made."""
+    def evaluate(
+        self,
+        episodes: int = 10,
+        seed: int = 10_000,
+        *,
+        env: EnvLike | None = None,
+        max_steps: int | None = None,
+        progress: bool = True,
+    ) -> Episodes:
+        """Greedy returns of whole episodes, the k-th seeded with seed + k.
+
+        They are played in `env`, or in new environments like that of training, with its normalisation as it now is and
+        frozen. An episode that has not ended after `max_steps` (108,000) is cut off, with a warning.
+        """
         check_at_least(1, episodes=episodes)
-        envs = self.source.for_evaluation(min(episodes, EVALUATION_ENVS))
-        try:
-            return rollout(lambda rows: self.predict(rows)[0], envs, episodes, seed)
-        finally:
-            for env in envs:
-                if env is not self.source.given:
-                    env.close()
+        with self._arena(min(episodes, EVALUATION_ENVS), env) as arena:
+            shown = None if progress else False
+            return rollout(self._greedy, arena, episodes, seed, max_steps=max_steps, progress=shown)
+
+    def _greedy(self, rows: Array) -> Array:
+        return self.predict(rows)[0]
+
+    @contextmanager
+    def _arena(self, count: int, env: EnvLike | None) -> Iterator[Arena]:
+        """Where to evaluate: in `env`, in new environments, or in that of training if there is no other."""
+        trainer, source = self.trainer, self.source
+        trained = trainer.stepped()
+        if env is not None and env is not source.given:
+            source = source_of(env)
+            _check_spaces(source, self.observation_space, self.action_space)
+            if source.given is not None:
+                with given_arena(source.given, trained) as arena:
+                    yield arena
+                return
+        with new_arena(source, count, trained) as made:
+            if made is not None:
+                yield made
+                return
+        assert source.given is not None
+        if trainer.running:
+            raise NfdrlError("this environment cannot be copied, and training needs it: pass another as env=")
+        warnings.warn(
+            "this environment cannot be copied: evaluating ends its episode; pass another as env=", stacklevel=4
+        )
+        trainer.cut()
+        with given_arena(source.given, trained) as arena:
+            yield arena
 
     def save(self, path: str | Path, *, replay: bool = False) -> None:
         """Write a folder that `load` reads; with its replay, the loaded agent continues exactly.
@@ -181,7 +221,7 @@ class Agent:
     def load(
         cls,
         path: str | Path,
-        env: EnvLike | None = None,
+        env: EnvLike | Literal[False] | None = None,
         *,
         method: Method | None = None,
         risk: str | Valuation | None = None,
@@ -190,8 +230,9 @@ class Agent:
     ) -> Self:
         """The agent in a folder that `save` or a run wrote; with its replay, it continues exactly.
 
-        Without a saved replay, or with `replay=False`, it starts with an empty one. The environment is made from its
-        saved id unless `env` is given. Pass `method` if it is your own; its settings are the saved ones.
+        Without a saved replay, or with `replay=False`, it starts with an empty one. The environment is made again,
+        with its arguments and wrappers; where that is impossible, pass it as `env`, or `False` for an agent that only
+        acts. Pass `method` if it is your own; its settings are the saved ones.
         """
         folder = locate(Path(path))
         saved = checkpoint.read(folder)
@@ -205,7 +246,7 @@ class Agent:
             agent = cls(kind, source, seed=config["seed"], config=train, risk=chosen, device=device)
             agent.trainer.restore(state, saved.tensors)
             if replay and saved.replay is not None and source.known:
-                if not isinstance(env, VectorEnv) and len(saved.replay.position) != train.num_envs:
+                if not isinstance(source.given, VectorEnv) and len(saved.replay.position) != train.num_envs:
                     raise NfdrlError("the saved replay has another number of environments than the saved settings")
                 try:
                     restore(agent.trainer.replay, replay_of(folder), saved.replay)
@@ -220,6 +261,7 @@ def state_of(agent: Agent, replay: Snapshot | None = None) -> checkpoint.Saved:
         "nfdrl": version("nfdrl"),
         "method": method_config(agent.method),
         "env": agent.source.name,
+        "source": agent.source.described(),
         "observation_space": checkpoint.space_config(agent.observation_space),
         "action_space": checkpoint.space_config(agent.action_space),
         "train": to_plain(agent.config),
@@ -247,20 +289,33 @@ def _threads_for(space: gymnasium.Space[Any]) -> int:
     return torch.get_num_threads() if isinstance(space, gymnasium.spaces.Box) and is_image(space) else 1
 
 
-def _source_from(config: dict[str, Any], env: EnvLike | None) -> Source:
-    """The given or the saved environment, whose spaces must be the saved ones; or the saved spaces alone."""
-    given = config["env"] if env is None else env
-    if env is None and ":" in str(given):
-        raise NfdrlError(f"the saved environment {given!r} would import a module: pass it as `env` if you trust it")
-    if given is None:
-        spaces = [checkpoint.space_from(config[name]) for name in ("observation_space", "action_space")]
+def _source_from(config: dict[str, Any], env: EnvLike | Literal[False] | None) -> Source:
+    """The given or the saved environment, whose spaces must be the saved ones; or, for False, these spaces alone."""
+    name, described = config["env"], config.get("source")  # without a description, the name says it all
+    if env is False:
+        spaces = [checkpoint.space_from(config[kind]) for kind in ("observation_space", "action_space")]
         return Source(None, None, spaces[0], cast(gymnasium.spaces.Discrete, spaces[1]), None)
-    source = source_of(given)
-    for name in ("observation_space", "action_space"):
-        found = checkpoint.space_config(getattr(source, name))
-        if found != config[name]:
-            raise NfdrlError(f"the environment's {name} is {found}, the saved agent's {config[name]}")
+    if env is not None:
+        source = source_of(env)
+    elif described is not None:
+        source = source_from(described)
+    elif name is None:
+        raise NfdrlError("the saved environment cannot be made again, because it is not registered: pass env=")
+    elif ":" in str(name):
+        raise NfdrlError(f"the saved environment {name!r} would import a module: pass env= if you trust it")
+    else:
+        source = source_of(name)
+    _check_spaces(source, config["observation_space"], config["action_space"])
     return source
+
+
+def _check_spaces(source: Source, *wanted: gymnasium.Space[Any] | dict[str, Any]) -> None:
+    """Refuse an environment with other spaces than an agent has, or a saved one had."""
+    for name, own in zip(("observation_space", "action_space"), wanted, strict=True):
+        found = checkpoint.space_config(getattr(source, name))
+        expected = checkpoint.space_config(own) if isinstance(own, gymnasium.Space) else own
+        if found != expected:
+            raise NfdrlError(f"the environment's {name} is {found}, the agent's {expected}")
 
 
 def _device(name: str | torch.device) -> torch.device:

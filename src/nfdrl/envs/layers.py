@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from subprocess import Popen
 from typing import Any
 
 import gymnasium
@@ -36,6 +39,13 @@ def trace_of(env: AnyEnv | None) -> list[Any]:
     return [(None if rng is None else str(rng.bit_generator.state), elapsed) for rng, elapsed in found]
 
 
+def holds_handles(env: AnyEnv) -> bool:
+    """Whether a layer has a pipe or a process: a copy would share it, and close it for both."""
+    values = [value for layer in layers(env) for value in vars(layer).values()]
+    values += [part for value in values if isinstance(value, list | tuple) for part in value]
+    return any(isinstance(value, Connection | BaseProcess | Popen) for value in values)
+
+
 def normalisers(env: AnyEnv | None) -> list[Any]:
     """The layers that normalise by running statistics."""
     return [layer for layer in layers(env) if any(name in vars(layer) for name in RUNNING)]
@@ -59,8 +69,10 @@ def restore_statistics(envs: Sequence[AnyEnv], saved: Mapping[str, Array]) -> No
         for name in filter(own.__contains__, RUNNING):
             for moment in MOMENTS:
                 value = saved.get(f"{place}.{name}.{moment}")
-                if value is not None and value.shape == np.shape(getattr(own[name], moment)):
-                    setattr(own[name], moment, value.copy() if value.ndim else value[()])
+                before = getattr(own[name], moment)
+                if value is not None and value.shape == np.shape(before):
+                    # A count is Python's number: NumPy's would change the type of what it is multiplied by.
+                    setattr(own[name], moment, value.item() if type(before) is float else value.copy()[()])
         for name in filter(own.__contains__, DISCOUNTED):
             value = saved.get(f"{place}.{name}")
             if value is not None and value.shape == np.shape(own[name]):

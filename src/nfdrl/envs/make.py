@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import gymnasium
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
 
 from nfdrl.envs.atari import GAME as ATARI_GAME
 from nfdrl.envs.atari import AtariStream, atari_spec
+from nfdrl.envs.layers import AnyEnv, holds_handles
 from nfdrl.envs.minatar import register_minatar
+from nfdrl.envs.saving import CannotBeSavedError, described, rebuilt
 from nfdrl.envs.stepping import DirectStream, Stream, VectorStream
 from nfdrl.errors import NfdrlError, unknown_name
 from nfdrl.settings import read_word
 
+T = TypeVar("T", bound=AnyEnv)
 Env = gymnasium.Env[Any, Any]
 EnvLike = str | Env | VectorEnv[Any, Any, Any]
 
@@ -46,6 +51,15 @@ class Source:
     action_space: gymnasium.spaces.Discrete
     name: str | None
 
+    def described(self) -> dict[str, Any] | str | None:
+        """A given environment as JSON, or why that is impossible; None where its name says it all."""
+        if self.given is None:
+            return None
+        try:
+            return described(self.given)
+        except CannotBeSavedError as reason:
+            return str(reason)
+
     @property
     def known(self) -> bool:
         """Whether there are environments, not only their spaces: an agent may be loaded without one."""
@@ -55,7 +69,7 @@ class Source:
     def stacked(self) -> bool:
         """Whether observations are known to be stacks of frames that advance by one per step."""
         if self.given is None:
-            return self.spec is not None and self.spec.entry_point == ATARI_GAME
+            return self.atari
         layer: Any = self.given
         while isinstance(layer, gymnasium.Wrapper) and not isinstance(layer, gymnasium.wrappers.FrameStackObservation):
             layer = layer.env
@@ -66,27 +80,76 @@ class Source:
         if isinstance(self.given, VectorEnv):
             return VectorStream(self.given)
         if self.given is None:
-            if self.spec is not None and self.spec.entry_point == ATARI_GAME:
+            if self.spec is not None and self.atari:
                 return AtariStream(**self.spec.kwargs, num_envs=num_envs)
             return DirectStream([self.fresh() for _ in range(num_envs)])
-        return DirectStream([self.given, *(self.fresh() for _ in range(num_envs - 1))])
+        return DirectStream([self.given, *(self._another(self.given) for _ in range(num_envs - 1))])
+
+    @property
+    def atari(self) -> bool:
+        """Whether it is a game that we play in ALE's native vector environment."""
+        return self.given is None and self.spec is not None and self.spec.entry_point == ATARI_GAME
 
     def fresh(self) -> Env:
-        """A new environment of the same kind."""
+        """A new environment from the spec."""
         if not self.known:
-            raise NfdrlError("this agent was loaded without an environment: pass `env` to Agent.load")
+            raise NfdrlError("this agent came without an environment: pass it as `env` to Agent.load")
         if self.spec is None:
-            raise NfdrlError(
-                "this environment has no id from which another could be made: "
-                "register it with Gymnasium, or use num_envs=1 and evaluate in the environment you pass"
-            )
+            raise NfdrlError("this environment has no id from which another could be made: register it with Gymnasium")
         return _make(copy.deepcopy(self.spec))
 
-    def for_evaluation(self, count: int) -> list[Env]:
-        """Environments for `count` episodes at once; only the given one if no other can be made."""
-        if self.spec is None and isinstance(self.given, gymnasium.Env):
-            return [self.given]
-        return [self.fresh() for _ in range(count)]
+    def _another(self, given: Env) -> Env:
+        """One more like the given environment, from its spec or as a copy."""
+        if self.spec is not None:
+            with suppress(NfdrlError):
+                return self.fresh()
+        made = _copied(given)
+        if made is None:
+            raise NfdrlError("this environment cannot be copied: register it with Gymnasium, or use num_envs=1")
+        return made
+
+    def copies(self, count: int) -> Sequence[Env] | Sequence[VectorEnv[Any, Any, Any]] | None:
+        """Environments for `count` episodes at once, or one vector environment; None if no other can be made.
+
+        Copies of what was given have whatever its spec does not record, such as the state of its wrappers.
+        """
+        given = self.given
+        if given is None:
+            return [self.fresh() for _ in range(count)]
+        if isinstance(given, VectorEnv):
+            return self._vector_copies(given, count)
+        made = [_copied(given) for _ in range(count)]
+        if None not in made:
+            return cast(list[Env], made)
+        if self.spec is not None:
+            with suppress(NfdrlError):
+                return [self.fresh() for _ in range(count)]
+        return None
+
+    def _vector_copies(
+        self, given: VectorEnv[Any, Any, Any], count: int
+    ) -> Sequence[Env] | Sequence[VectorEnv[Any, Any, Any]] | None:
+        if type(given) is SyncVectorEnv:
+            made = [_copied(given.envs[k % given.num_envs]) for k in range(count)]
+            if None not in made:
+                return cast(list[Env], made)
+        whole = _copied(given)
+        if whole is not None:
+            return [whole]
+        bare = not isinstance(given, VectorWrapper)
+        if bare and self.spec is not None and "vectorization_mode" in self.spec.kwargs:
+            return [gymnasium.make_vec(copy.deepcopy(self.spec))]
+        return None
+
+
+def _copied(env: T) -> T | None:
+    """A deep copy; None for what cannot be copied, such as an emulator, a process or an open file."""
+    if holds_handles(env):
+        return None
+    try:
+        return copy.deepcopy(env)
+    except Exception:  # whatever the parts of an environment raise
+        return None
 
 
 def source_of(env: EnvLike) -> Source:
@@ -105,6 +168,16 @@ def source_of(env: EnvLike) -> Source:
         raise NfdrlError(f"env must be an id, a gymnasium.Env or a gymnasium VectorEnv, got {type(env).__name__}")
     name = None if env.spec is None else env.spec.id
     return Source(env.spec, env, _checked_observations(observation_space), _checked_actions(action_space), name)
+
+
+def source_from(saved: Any) -> Source:
+    """The environment that `Source.described` wrote, if it can be made without importing anything."""
+    if isinstance(saved, str):
+        raise NfdrlError(f"the saved environment cannot be made again, because {saved}: pass env=")
+    try:
+        return source_of(rebuilt(saved, _find))
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise _missing(str(error), str(saved["id"])) from None
 
 
 def spec_of(word: str) -> gymnasium.envs.registration.EnvSpec:
@@ -168,6 +241,8 @@ def _make(spec: gymnasium.envs.registration.EnvSpec) -> Env:
         raise _missing(error.name or "", spec.id) from None
     except TypeError as error:  # an unknown setting
         raise NfdrlError(f"environment {spec.id!r} cannot be made with {spec.kwargs}: {error}") from None
+    except ValueError as error:  # a wrapper that does not record its arguments
+        raise NfdrlError(f"environment {spec.id!r} cannot be made again: {error}") from None
 
 
 def _missing(what: str, name: str) -> NfdrlError:

@@ -83,6 +83,7 @@ class Trainer:
         self.plan: int | None = None  # the steps over which the schedules run
         self._asked = 0  # the step at which the last call was to end: several environments may pass it
         self._open: tuple[Array, Any] | None = None  # the next observation between two calls, and what it belongs to
+        self.running = False  # whether a call is under way, whose environments are in use
         self.pausing = False  # if set, by a signal handler for example, the current step is followed by a pause
 
     @cached_property
@@ -114,6 +115,13 @@ class Trainer:
 
         Two calls are one call: the episodes that are open at the end of the first continue in the second.
         """
+        self.running = True
+        try:
+            yield from self._run(steps, pause_every, total_steps)
+        finally:
+            self.running = False
+
+    def _run(self, steps: int, pause_every: int | None, total_steps: int | None) -> Iterator[Event]:
         config, stream, replay = self.config, self.stream, self.replay
         goal = goal_of(steps, self.step, min(self._asked, self.step), stream.num_envs, self.plan, total_steps)
         self._warn_of(goal)
