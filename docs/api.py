@@ -20,6 +20,7 @@ change without notice. `python docs/api.py` writes this page from the docstrings
 """
 SECTIONS = {
     "Learning": ("Agent", "Run"),
+    "Callbacks": ("Evaluate", "StopAt", "TensorBoard", "WeightsAndBiases"),
     "Settings": ("TrainConfig", "TorsoSizes", "PRESETS"),
     "Return laws": ("Law", "DensityLaw", "FlowLaw"),
     "Methods": ("METHODS", "Method"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +16,13 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from torch import Tensor
 
+import nfdrl
 from nfdrl.agent import Agent
 from nfdrl.envs.layers import layers
 from nfdrl.errors import NfdrlError
 from nfdrl.networks import TorsoSizes
 from nfdrl.training.config import TrainConfig
+from nfdrl.training.events import Evaluation, Event
 
 SMALL = TrainConfig(
     learning_starts=40, batch_size=8, report_every=50, buffer_size=300, target_every=7, torso=TorsoSizes(mlp=(8, 8))
@@ -358,3 +362,122 @@ def test_an_environment_that_cannot_be_copied_is_evaluated_between_two_calls_onl
         assert agent.evaluate(1, env=cart()).returns.shape == (1,)
     with pytest.raises(NfdrlError, match=r"cannot be copied: .* num_envs=1"):
         new(Locked(cart()), config=replace(SMALL, num_envs=2)).learn(10, progress=False)
+
+
+# Callbacks.
+
+
+def test_evaluating_during_training_changes_no_bit_and_keeps_the_best(tmp_path: Path) -> None:
+    quiet, watched = (new() for _ in range(2))
+    quiet.learn(300, progress=False)
+    seen: list[Evaluation] = []
+    evaluate = nfdrl.Evaluate(every=60, episodes=3, env=cart(), best=tmp_path / "best")
+
+    def note(agent: Agent, event: Event) -> None:
+        assert agent is watched
+        if isinstance(event, Evaluation):
+            seen.append(event)
+
+    watched.learn(300, callbacks=[evaluate, note], progress=False)
+    assert_same(quiet, watched)
+    assert [event.step // 60 for event in seen] == [1, 2, 3, 4, 5]
+    best = max(seen, key=lambda event: event.mean)
+    loaded = Agent.load(tmp_path / "best", device="cpu")
+    assert loaded.step == best.step
+    assert evaluate.highest == best.mean == loaded.evaluate(3).mean
+
+
+def test_a_callback_stops_training_and_everything_is_closed() -> None:
+    closed: list[str] = []
+
+    class Listening:
+        def begin(self, agent: Agent) -> None:
+            self.steps = [agent.step]
+
+        def __call__(self, agent: Agent, event: Event) -> bool:  # noqa: ARG002
+            self.steps.append(event.step)
+            return event.step < 100
+
+        def close(self) -> None:
+            closed.append("closed")
+
+    listening = Listening()
+    agent = new().learn(300, callbacks=[listening], progress=False)
+    assert listening.steps[0] == 0
+    assert 100 <= agent.step == listening.steps[-1] < 300
+    assert closed == ["closed"]
+    assert agent.learn(50, progress=False).step == listening.steps[-1] + 50  # still within its plan
+
+
+def test_training_stops_at_a_return() -> None:
+    easy = new(cart(max_episode_steps=5), config=replace(SMALL, report_every=20))
+    easy.learn(900, callbacks=[nfdrl.Evaluate(every=50, episodes=2), nfdrl.StopAt(5.0)], progress=False)
+    assert easy.step < 100
+    again = new(cart(max_episode_steps=5), config=replace(SMALL, report_every=20))
+    again.learn(900, callbacks=[nfdrl.StopAt(4.9, "training")], progress=False)
+    assert 500 <= again.step < 900  # after a hundred episodes
+    with pytest.raises(NfdrlError, match="unknown return to stop at 'best'"):
+        nfdrl.StopAt(5.0, "best")  # type: ignore[arg-type]
+    with pytest.raises(NfdrlError, match="every must be at least 1, got 0"):
+        nfdrl.Evaluate(every=0)
+
+
+def test_stable_baselines_evaluates_as_often_as_we_do() -> None:
+    from stable_baselines3 import DQN
+    from stable_baselines3.common.callbacks import EvalCallback
+    from stable_baselines3.common.monitor import Monitor
+
+    theirs: list[int] = []
+
+    class Noting(EvalCallback):
+        def _on_step(self) -> bool:
+            if self.n_calls % self.eval_freq == 0:
+                theirs.append(self.num_timesteps)
+            return super()._on_step()
+
+    DQN("MlpPolicy", cart(), learning_starts=50, device="cpu").learn(
+        300, callback=Noting(Monitor(cart()), eval_freq=100, n_eval_episodes=1, verbose=0)
+    )
+    ours: list[int] = []
+
+    def note(agent: Agent, event: Event) -> None:
+        if isinstance(event, Evaluation):
+            ours.append(event.step)
+
+    new().learn(300, callbacks=[nfdrl.Evaluate(every=100, episodes=1), note], progress=False)
+    assert ours == theirs == [100, 200, 300]
+
+
+def test_dashboards_get_reports_and_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: dict[str, set[int]] = {}
+    settings: dict[str, Any] = {}
+
+    class Run:
+        def log(self, numbers: dict[str, float], step: int) -> None:
+            for name in numbers:
+                logged.setdefault(name, set()).add(step)
+
+        def finish(self) -> None:
+            logged["finished"] = set()
+
+    stub = types.ModuleType("wandb")  # its documented interface: init, Run.log and Run.finish
+
+    def init(*, project: str, name: str | None, config: dict[str, Any]) -> Run:
+        assert (project, name) == ("pole", "first")
+        settings.update(config)
+        return Run()
+
+    stub.init = init  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", stub)
+    listeners = [nfdrl.TensorBoard(tmp_path), nfdrl.WeightsAndBiases("pole", "first")]
+    new().learn(100, callbacks=[nfdrl.Evaluate(every=50, episodes=1), *listeners], progress=False)
+    assert logged["evaluate/mean"] == logged["train/epsilon"] == {50, 100}
+    assert "finished" in logged
+    assert (settings["seed"], settings["train"]["batch_size"]) == (3, 8)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert {event.step for event in events.Scalars("evaluate/mean")} == {50, 100}
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(NfdrlError, match=r'pip install "nfdrl\[wandb\]"'):
+        nfdrl.WeightsAndBiases("pole")

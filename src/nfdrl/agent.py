@@ -35,6 +35,7 @@ from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
 from nfdrl.runs.layout import REPLAY, locate, replay_of
 from nfdrl.settings import from_plain, to_plain
 from nfdrl.threads import threads
+from nfdrl.training.callbacks import Callback, called
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import Event
 from nfdrl.training.loop import Actor, Trainer
@@ -93,16 +94,25 @@ class Agent:
             raise NfdrlError(f"learning begins after {self.config.learning_starts:,} random steps, got {self.step:,}")
         return self.trainer.learner
 
-    def learn(self, steps: int, *, total_steps: int | None = None, progress: bool = True) -> Self:
+    def learn(
+        self,
+        steps: int,
+        *,
+        total_steps: int | None = None,
+        callbacks: Iterable[Callback] = (),
+        progress: bool = True,
+    ) -> Self:
         """Train for `steps` more transitions.
 
         To train in several calls, pass the `total_steps` of all of them to the first: exploration and learning rate
         follow that plan, and the calls together are one call, bit for bit. Without it a call is the whole plan; more
         steps after that stretch it, with a warning.
+
+        Each of `callbacks` is called with this agent and every event; one that returns False stops training.
         """
         steps = whole("steps", steps)
         trackers = [ProgressTracker(self.step + steps, self.step)] if progress else []
-        for _ in self.events(steps, trackers, total_steps=total_steps):
+        for _ in self.events(steps, trackers, total_steps=total_steps, callbacks=callbacks):
             pass
         return self
 
@@ -113,12 +123,14 @@ class Agent:
         *,
         pause_every: int | None = None,
         total_steps: int | None = None,
+        callbacks: Iterable[Callback] = (),
     ) -> Iterator[Event]:
         """Train as `learn` does and yield what happens; with a `Pause` at multiples of `pause_every`."""
         steps, total = whole("steps", steps), None if total_steps is None else whole("total_steps", total_steps)
         check_at_least(1, steps=steps)
         with threads(_threads_for(self.observation_space)):
-            yield from tracked(self.trainer.run(steps, pause_every, total), trackers)
+            events = called(self, self.trainer.run(steps, pause_every, total), callbacks)
+            yield from tracked(events, trackers)
 
     def predict(
         self,
