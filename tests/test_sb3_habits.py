@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import re
 import sys
 import types
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +21,15 @@ from torch import Tensor
 
 import nfdrl
 from nfdrl.agent import Agent
+from nfdrl.cli import main
 from nfdrl.envs.layers import layers
 from nfdrl.errors import NfdrlError
+from nfdrl.losses.exact import Exact
+from nfdrl.losses.l2 import L2
 from nfdrl.networks import TorsoSizes
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import Evaluation, Event
+from nfdrl.training.trackers import read_evaluations
 
 SMALL = TrainConfig(
     learning_starts=40, batch_size=8, report_every=50, buffer_size=300, target_every=7, torso=TorsoSizes(mlp=(8, 8))
@@ -37,7 +44,7 @@ def everything(agent: Agent) -> dict[str, Tensor]:
     """Weights, optimiser, generators, and the replay."""
     replay = agent.trainer.replay
     arrays = (replay.action, replay.reward, replay.kept, replay.ended, replay.live, replay.position)
-    draws = np.array(agent.trainer.rng.integers(2**62))
+    draws = np.array(copy.deepcopy(agent.trainer.rng).integers(2**62))
     return agent.trainer.tensors() | {str(k): torch.from_numpy(a) for k, a in enumerate([*arrays, draws])}
 
 
@@ -481,3 +488,164 @@ def test_dashboards_get_reports_and_evaluations(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(NfdrlError, match=r'pip install "nfdrl\[wandb\]"'):
         nfdrl.WeightsAndBiases("pole")
+
+
+# Small things.
+
+
+def test_agents_and_laws_show_what_they_are() -> None:
+    agent = new(risk="cvar:0.1").learn(100, total_steps=200, progress=False)
+    assert repr(agent) == "Agent(nfdrl-s on CartPole-v1: 100 of 200 steps, risk cvar:0.1, seed 3, cpu)"
+    assert "Endless: 0 steps, risk mean" in repr(new(Endless()))
+
+
+@pytest.mark.parametrize("method", nfdrl.METHODS)
+def test_a_law_shows_its_mean_spread_and_quantiles(method: str) -> None:
+    law = new(method=method).returns(np.zeros((5, 4)))
+    shown = repr(law)
+    assert shown.startswith(f"{type(law).__name__} of shape (5, 2): mean [")
+    assert len(shown) < 400
+    one = law.select(torch.zeros(5, dtype=torch.long))
+    numbers = re.findall(r"(mean|std|5 %|95 %) \[([-\d.e+]+),", repr(one))
+    assert [name for name, _ in numbers] == ["mean", "std", "5 %", "95 %"]
+    for (_, text), value in zip(numbers, (one.mean(), one.std(), one.quantile(0.05), one.quantile(0.95)), strict=True):
+        assert float(text) == pytest.approx(float(value[0]), rel=1e-3, abs=1e-6)
+
+
+def test_settings_may_be_a_dict_and_a_seed_may_be_drawn() -> None:
+    agent = Agent("dqn", "CartPole-v1", config={"batch_size": 16, "torso": {"mlp": (8, 8)}}, device="cpu")
+    assert agent.config == TrainConfig(batch_size=16, torso=TorsoSizes(mlp=(8, 8)))
+    with pytest.raises(NfdrlError, match="settings of training have unknown fields: learning_rates"):
+        Agent("dqn", "CartPole-v1", config={"learning_rates": 1e-3})
+    seeds = {Agent("dqn", "CartPole-v1", seed=None, device="cpu").seed for _ in range(3)}
+    assert len(seeds) == 3
+    with pytest.raises(NfdrlError, match=r"seed must be a whole number, got 0\.5"):
+        Agent("dqn", "CartPole-v1", seed=0.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ["graph", "compiled"])
+@pytest.mark.parametrize("steps", [30, 100], ids=["before learning", "after"])
+def test_a_new_risk_counts_in_acting_and_in_learning(engine: Any, steps: int) -> None:
+    config = replace(SMALL, engine=engine)
+    agent, neutral = (new(config=config).learn(steps, total_steps=200, progress=False) for _ in range(2))
+    before = everything(neutral)
+    agent.risk = "cvar:0.1"
+    assert str(agent.risk) == "cvar:0.1"
+    assert all(torch.equal(value, before[name]) for name, value in everything(agent).items())  # nothing else changed
+    observations = np.random.default_rng(0).normal(size=(40, 4))
+    assert agent.predict(observations)[0].tolist() == agent.returns(observations).cvar(0.1).argmax(-1).tolist()
+    agent.learn(200 - steps, progress=False)
+    neutral.learn(200 - steps, progress=False)
+    assert agent.learner.engine.work.risk == agent.risk
+    assert agent.predict(observations)[0].tolist() == agent.returns(observations).cvar(0.1).argmax(-1).tolist()
+    assert any(not torch.equal(value, everything(neutral)[name]) for name, value in everything(agent).items())
+    with pytest.raises(NfdrlError, match="did you mean 'cvar'"):
+        agent.risk = "cvr:0.1"
+    with pytest.raises(NfdrlError, match="risk must be a word"):
+        agent.risk = 3  # type: ignore[assignment]
+
+
+class Closing(gymnasium.Wrapper[Any, Any, Any, Any]):
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+        super().close()
+
+
+def test_an_agent_closes_what_it_made_and_nothing_else() -> None:
+    given = Closing(cart())
+    with new(given) as agent:
+        agent.learn(50, total_steps=100, progress=False)
+    assert not given.closed
+    agent.learn(50, progress=False)  # and it can be used again
+    made: list[Closing] = []
+
+    def make() -> Closing:
+        made.append(Closing(gymnasium.envs.classic_control.CartPoleEnv()))
+        return made[-1]
+
+    gymnasium.register("Closing-v0", make, max_episode_steps=20)
+    try:
+        with new("Closing-v0") as agent:
+            agent.learn(50, progress=False).evaluate(3)
+        assert all(env.closed for env in made)
+        assert len(made) == 5  # one to look at, one to train in, three to evaluate in
+    finally:
+        del gymnasium.registry["Closing-v0"]
+
+
+COPIES: dict[str, Callable[[Agent], Agent]] = {
+    "copy": copy.deepcopy,
+    "pickle": lambda agent: pickle.loads(pickle.dumps(agent)),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize("name", ["an id", "three environments", "statistics", "next step"])
+@pytest.mark.parametrize("method", ["nfdrl-s", "fqf"])
+def test_a_copy_learns_as_a_loaded_agent_does(name: str, method: str, how: str, tmp_path: Path) -> None:
+    (make, config), copied = ENVS[name], COPIES[how]
+    agent = new(make(), method, config).learn(120, total_steps=200, progress=False)
+    twin = copied(agent)
+    agent.save(tmp_path, replay=True)
+    loaded = Agent.load(tmp_path, device="cpu").learn(80, progress=False)
+    before = everything(twin)
+    assert_same(loaded, agent.learn(80, progress=False))
+    assert all(torch.equal(value, before[key]) for key, value in everything(twin).items() if not key.isdigit())
+    twin = copied(Agent.load(tmp_path, device="cpu"))
+    assert_same(loaded, twin.learn(80, progress=False))
+
+
+def test_a_copy_of_what_cannot_be_copied_still_acts() -> None:
+    agent = new(Locked(cart())).learn(60, progress=False)
+    twin = copy.deepcopy(agent)
+    assert twin.predict(np.zeros(4))[0] == agent.predict(np.zeros(4))[0]
+    with pytest.raises(NfdrlError, match="without an environment"):
+        twin.learn(10)
+
+
+def test_a_discount_of_the_environment_is_compared_with_that_of_training() -> None:
+    with pytest.warns(
+        UserWarning, match=r"discount of 0\.9 of its own and training one of 0\.99, .* set discount=0\.9"
+    ):
+        new("nfdrl/MDP1-v0").learn(50, progress=False)
+    new("nfdrl/MDP1-v0", config=replace(SMALL, discount=0.9)).learn(50, progress=False)
+
+
+def test_every_setting_has_a_meaning_and_a_source() -> None:
+    from nfdrl.cli.settings import rows_of
+
+    methods = [*nfdrl.METHODS.values(), *(replace(nfdrl.METHODS["nfdrl-s"], comparison=kind()) for kind in (Exact, L2))]
+    for settings in (TrainConfig(), *methods):
+        assert [name for name, _, meaning, source in rows_of(settings) if not (meaning and source)] == []
+
+
+def test_the_command_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings"]) == 0
+    said = capsys.readouterr().out
+    assert all(field.name in said for field in fields(TrainConfig) if field.name != "torso")
+    assert "torso.mlp" in said
+    assert main(["settings", "c51[atoms=13]"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"atoms +│ 13 +│ atoms of a law +│ Bellemare et al. 2017", said)
+    assert main(["settings", "c52"]) == 2
+
+
+def test_the_command_takes_round_numbers_and_evaluates_as_it_trains(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--set", "learning_starts=40", "batch_size=8", "report_every=50", "buffer_size=300", "mlp=(8,8)"]
+    line = ["train", "--no-progress", "--method", "dqn", "--steps", "3e2", "--evaluate-every", "1e2", "--evaluate", "2"]
+    assert main([*line, "--out", str(tmp_path / "run"), *small]) == 0
+    assert "300 steps" in capsys.readouterr().out
+    assert [row.step for row in read_evaluations(tmp_path / "run" / "evaluations.csv")] == [100, 200, 300]
+    assert Agent.load(tmp_path / "run" / "best").step in (100, 200, 300)
+    assert main([*line, "--stop-at", "1", "--out", str(tmp_path / "stopped"), *small]) == 0
+    assert "100 steps" in capsys.readouterr().out
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", "--max-steps", "3"]) == 0
+    captured = capsys.readouterr()
+    assert "return 3 ± 0 over 2 episodes" in captured.out
+    assert "nfdrl: 2 of 2 episodes had not ended after 3 steps" in captured.err
+    with pytest.raises(SystemExit):
+        main(["train", "--steps", "0.5"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -20,7 +20,9 @@ from torch import Tensor
 from typing_extensions import Self
 
 from nfdrl.bellman import Valuation
+from nfdrl.envs.layers import discount_of
 from nfdrl.envs.make import EnvLike, Source, source_from, source_of
+from nfdrl.envs.stepping import environments
 from nfdrl.errors import NfdrlError, check_at_least, whole
 from nfdrl.evaluation.arenas import Arena, given_arena, new_arena
 from nfdrl.evaluation.rollouts import Episodes, rollout
@@ -49,7 +51,8 @@ class Agent:
     """A method, the environment it learns in, and the return laws it has learned.
 
     `method` is a name, with settings in brackets (`c51[atoms=13]`), or a `Method`; `env` a Gymnasium id, environment or
-    vector environment; `risk` what actions are chosen by: a word (`cvar:0.1`), a `Risk`, or a function of a law.
+    vector environment; `risk` what actions are chosen by: a word (`cvar:0.1`), a `Risk`, or a function of a law;
+    `config` a `TrainConfig` or a dict of its settings. The same `seed` gives the same agent; None draws one.
 
     >>> agent = Agent("nfdrl-s", "CartPole-v1", seed=1)
     >>> agent.learn(1_100, progress=False).returns([0.0, 0.0, 0.0, 0.0]).batch_shape
@@ -61,21 +64,35 @@ class Agent:
         method: str | Method,
         env: EnvLike | Source,
         *,
-        seed: int = 0,
-        config: TrainConfig | None = None,
+        seed: int | None = 0,
+        config: TrainConfig | Mapping[str, Any] | None = None,
         risk: str | Valuation | None = None,
         device: str | torch.device = "auto",
     ) -> None:
         kind = find_method(method) if isinstance(method, str) else method
         source = env if isinstance(env, Source) else source_of(env)
-        check_at_least(0, seed=seed)
-        self.source, self.seed, self.config = source, int(seed), TrainConfig() if config is None else config
+        self.source, self.seed, self.config = source, _seed(seed), _config(config)
         self.observation_space, self.action_space = source.observation_space, source.action_space
-        self.risk: Valuation = parse_risk(risk) if isinstance(risk, str) else risk or Mean()
-        self.device = _device(device)
+        chosen, self.device = _risk(risk), _device(device)
         self._rng = np.random.default_rng([self.seed, 1])  # of actions outside training
         self.network = _network(kind, source, self.config, self.seed).to(self.device)
-        self.trainer = Trainer(kind, self.network, source, self.config, risk=self.risk, seed=self.seed)
+        self.trainer = Trainer(kind, self.network, source, self.config, risk=chosen, seed=self.seed)
+
+    def __repr__(self) -> str:
+        plan = self.trainer.plan
+        steps = f"{self.step:,} steps" if plan in (None, self.step) else f"{self.step:,} of {plan:,} steps"
+        risk = self.risk if isinstance(self.risk, Risk) else getattr(self.risk, "__name__", "a function")
+        env = self.source.name or type(self.source.given).__name__
+        return f"Agent({self.method.name} on {env}: {steps}, risk {risk}, seed {self.seed}, {self.device})"
+
+    @property
+    def risk(self) -> Valuation:
+        """What actions are chosen by. A new one counts at once: in acting and in all further updates."""
+        return self.trainer.risk
+
+    @risk.setter
+    def risk(self, risk: str | Valuation) -> None:
+        self.trainer.set_risk(_risk(risk))
 
     @property
     def method(self) -> Method:
@@ -128,9 +145,31 @@ class Agent:
         """Train as `learn` does and yield what happens; with a `Pause` at multiples of `pause_every`."""
         steps, total = whole("steps", steps), None if total_steps is None else whole("total_steps", total_steps)
         check_at_least(1, steps=steps)
+        if not self.step:
+            self._compare_discounts()
         with threads(_threads_for(self.observation_space)):
             events = called(self, self.trainer.run(steps, pause_every, total), callbacks)
             yield from tracked(events, trackers)
+
+    def _compare_discounts(self) -> None:
+        """Say so if the environment is an MDP with a discount of its own, and training has another."""
+        own = discount_of(environments(self.trainer.stream))
+        if own is not None and own != self.config.discount:
+            warnings.warn(
+                f"the environment has a discount of {own:g} of its own and training one of {self.config.discount:g}, "
+                f"by which laws and actions may differ: set discount={own:g}",
+                stacklevel=4,
+            )
+
+    def close(self) -> None:
+        """Close the environments that the agent made. An environment that you passed is yours to close."""
+        self.trainer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def predict(
         self,
@@ -290,6 +329,29 @@ def _saved_risk(word: Any) -> Risk:
     if not isinstance(word, str):
         raise NfdrlError(f"the saved risk must be a word, got {word!r}")
     return parse_risk(word)
+
+
+def _risk(risk: str | Valuation | None) -> Valuation:
+    if isinstance(risk, str):
+        return parse_risk(risk)
+    if risk is not None and not callable(risk):
+        raise NfdrlError(f"risk must be a word such as 'cvar:0.1', a Risk or a function of a law, got {risk!r:.40}")
+    return risk or Mean()
+
+
+def _seed(seed: int | None) -> int:
+    """The seed; a random one for None."""
+    if seed is None:
+        return int(np.random.SeedSequence().generate_state(1)[0] >> 1)
+    chosen = whole("seed", seed)
+    check_at_least(0, seed=chosen)
+    return chosen
+
+
+def _config(config: TrainConfig | Mapping[str, Any] | None) -> TrainConfig:
+    if config is None or isinstance(config, TrainConfig):
+        return config or TrainConfig()
+    return from_plain(TrainConfig, config, "training")
 
 
 def _network(method: Method, source: Source, config: TrainConfig, seed: int) -> Network:

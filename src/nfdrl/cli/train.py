@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +24,17 @@ METHOD_HELP = (
     "A resumed run needs it only if the method is your own."
 )
 KEPT = ("method", "env", "seed", "preset", "set", "risk", "checkpoint_every", "out")  # by a resumed run
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Print warnings for the user as lines, without the place in the code."""
+    from nfdrl.runs.keeping import say
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = lambda message, *_, **__: say(str(message))
+        yield
 
 
 @dataclass(frozen=True)
@@ -91,15 +104,12 @@ class Train:
     """Show a progress bar."""
 
     def run(self) -> int:
-        from nfdrl.runs.keeping import say
         from nfdrl.runs.session import Interrupted
 
         run, steps = self._new() if self.resume is None else self._resumed(self.resume)
         print(run.agent.trainer.actor.engine)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("default", UserWarning)
-                warnings.showwarning = lambda message, *_, **__: say(str(message))
+            with warnings_as_lines():
                 run.train(steps, progress=self.progress)
         except Interrupted as stop:
             print(stop, flush=True)

@@ -46,6 +46,16 @@ def holds_handles(env: AnyEnv) -> bool:
     return any(isinstance(value, Connection | BaseProcess | Popen) for value in values)
 
 
+def discount_of(envs: Sequence[AnyEnv]) -> float | None:
+    """The discount that an environment, or the finite MDP that it plays, has of its own."""
+    for layer in (layer for env in envs for layer in layers(env)):
+        own = vars(layer)
+        found = own.get("discount", getattr(own.get("mdp"), "discount", None))
+        if isinstance(found, int | float):
+            return float(found)
+    return None
+
+
 def normalisers(env: AnyEnv | None) -> list[Any]:
     """The layers that normalise by running statistics."""
     return [layer for layer in layers(env) if any(name in vars(layer) for name in RUNNING)]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar, cast
@@ -50,6 +51,18 @@ class Source:
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.spaces.Discrete
     name: str | None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Source:
+        """With a copy of the given environment, or with none if it cannot be copied."""
+        if self.given is None:
+            return self
+        made = _copied(self.given)
+        return replace(self, given=made, spec=None if made is None else self.spec)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: no given environment if it cannot be."""
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        return state if _can_be_pickled(self.given) else state | {"given": None, "spec": None}
 
     def described(self) -> dict[str, Any] | str | None:
         """A given environment as JSON, or why that is impossible; None where its name says it all."""
@@ -150,6 +163,13 @@ def _copied(env: T) -> T | None:
         return copy.deepcopy(env)
     except Exception:  # whatever the parts of an environment raise
         return None
+
+
+def _can_be_pickled(env: AnyEnv | None) -> bool:
+    try:
+        return env is None or (not holds_handles(env) and bool(pickle.dumps(env)))
+    except Exception:  # whatever the parts of an environment raise
+        return False
 
 
 def source_of(env: EnvLike) -> Source:

@@ -190,7 +190,7 @@ class Run:
             if not self._checkpoints.save(self.agent, regular=self.agent.step >= total):
                 raise NfdrlError("the last checkpoint could not be written; a resume starts from the one before it")
             self.agent.trainer.cut()  # more steps begin as a resumed run does
-        self._summarise(report, time.perf_counter() - started)
+        self._summarise(report, time.perf_counter() - started, progress)
         return self
 
     def evaluate(self, episodes: int = 20, seed: int = 10_000) -> Episodes:
@@ -262,13 +262,13 @@ class Run:
         last = f"the last checkpoint is {found[0]}" if found else "there is no checkpoint yet"
         return NfdrlError(f"{error}: see {write_diagnostic(self.folder, error)}; {last}")
 
-    def _summarise(self, report: Report | None, seconds: float) -> None:
+    def _summarise(self, report: Report | None, seconds: float, progress: bool) -> None:
         agent, failures = self.agent, self._checkpoints.failures
         summary: dict[str, Any] = {"step": agent.step, "seconds": round(seconds, 3), "failed_checkpoints": failures}
         if report is not None:
             summary["training"] = asdict(report)
         if self.upkeep.evaluate:
-            summary["evaluation"] = agent.evaluate(self.upkeep.evaluate).summary()
+            summary["evaluation"] = agent.evaluate(self.upkeep.evaluate, progress=progress).summary()
         write_json(self.folder / layout.SUMMARY, summary)
         self.summary = summary
 

@@ -72,7 +72,7 @@ class Trainer:
         self.rng = np.random.default_rng(seed)
         self.device = next(network.parameters()).device
         engine = engine_for(Work(method, network, risk), config.engine)
-        self.actor = Actor(engine, int(source.action_space.n), self.rng)
+        self.actor = Actor(engine, self._actions, self.rng)
         self.learner: Learner | None = None
         self._due = 0
         self._recent: deque[EpisodeEnd] = deque(maxlen=RECENT)
@@ -100,6 +100,40 @@ class Trainer:
         self.learner = Learner(self.method, self.network, settings, risk=self.risk, generator=generator)
         self.actor.engine = self.learner.engine
         return self.learner
+
+    def set_risk(self, risk: Valuation) -> None:
+        """Choose actions by another functional, in acting and in the targets of all updates from now on."""
+        self.risk, learner = risk, self.learner
+        if learner is None:
+            self.actor.engine = engine_for(Work(self.method, self.network, risk), self.config.engine)
+        else:
+            learner.__setstate__(learner.__getstate__() | {"risk": risk})  # the same learner with a new engine
+            self.actor.engine = learner.engine
+
+    def close(self) -> None:
+        """Close the environments that were made here; the next call makes new ones."""
+        stream = vars(self).pop("stream", None)
+        self.cut()
+        for made in () if stream is None else environments(stream) or (stream,):
+            if made is not self.source.given:
+                made.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made from: everything but the environments, which it resets as a loaded agent does."""
+        state = {name: value for name, value in vars(self).items() if name not in ("actor", "stream")}
+        return state | {"_open": None, "running": False, "statistics": statistics(self.stepped())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        saved = state.pop("statistics")
+        self.__dict__.update(state)
+        engine = engine_for(Work(self.method, self.network, self.risk), self.config.engine)
+        self.actor = Actor(engine if self.learner is None else self.learner.engine, self._actions, self.rng)
+        if saved and self.source.known:
+            restore_statistics(environments(self.stream), saved)
+
+    @property
+    def _actions(self) -> int:
+        return int(self.source.action_space.n)
 
     def _after_warm_up(self) -> Learner:
         """Set the method to the returns that the first rewards allow; the network keeps its weights."""
