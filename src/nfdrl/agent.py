@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from typing_extensions import Self
 
+from nfdrl.arguments import config_of, device_of, risk_of, seed_of
 from nfdrl.bellman import Valuation
 from nfdrl.envs.layers import discount_of
 from nfdrl.envs.make import EnvLike, Source, source_from, source_of
@@ -31,16 +32,17 @@ from nfdrl.laws import Law, Method, find_method, method_config, method_from
 from nfdrl.learner import Learner
 from nfdrl.networks import Network, is_image, network_for
 from nfdrl.replay import storage_dtype
-from nfdrl.risk import Mean, Risk, parse_risk
+from nfdrl.risk import Risk, parse_risk
 from nfdrl.runs import checkpoint
 from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
 from nfdrl.runs.layout import REPLAY, locate, replay_of
 from nfdrl.settings import from_plain, to_plain
 from nfdrl.threads import threads
+from nfdrl.training.acting import Actor
 from nfdrl.training.callbacks import Callback, called
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import Event
-from nfdrl.training.loop import Actor, Trainer
+from nfdrl.training.loop import Trainer
 from nfdrl.training.trackers import ProgressTracker, Tracker, tracked
 
 Array = NDArray[Any]
@@ -71,9 +73,9 @@ class Agent:
     ) -> None:
         kind = find_method(method) if isinstance(method, str) else method
         source = env if isinstance(env, Source) else source_of(env)
-        self.source, self.seed, self.config = source, _seed(seed), _config(config)
+        self.source, self.seed, self.config = source, seed_of(seed), config_of(config)
         self.observation_space, self.action_space = source.observation_space, source.action_space
-        chosen, self.device = _risk(risk), _device(device)
+        chosen, self.device = risk_of(risk), device_of(device)
         self._rng = np.random.default_rng([self.seed, 1])  # of actions outside training
         self.network = _network(kind, source, self.config, self.seed).to(self.device)
         self.trainer = Trainer(kind, self.network, source, self.config, risk=chosen, seed=self.seed)
@@ -92,7 +94,7 @@ class Agent:
 
     @risk.setter
     def risk(self, risk: str | Valuation) -> None:
-        self.trainer.set_risk(_risk(risk))
+        self.trainer.set_risk(risk_of(risk))
 
     @property
     def method(self) -> Method:
@@ -331,29 +333,6 @@ def _saved_risk(word: Any) -> Risk:
     return parse_risk(word)
 
 
-def _risk(risk: str | Valuation | None) -> Valuation:
-    if isinstance(risk, str):
-        return parse_risk(risk)
-    if risk is not None and not callable(risk):
-        raise NfdrlError(f"risk must be a word such as 'cvar:0.1', a Risk or a function of a law, got {risk!r:.40}")
-    return risk or Mean()
-
-
-def _seed(seed: int | None) -> int:
-    """The seed; a random one for None."""
-    if seed is None:
-        return int(np.random.SeedSequence().generate_state(1)[0] >> 1)
-    chosen = whole("seed", seed)
-    check_at_least(0, seed=chosen)
-    return chosen
-
-
-def _config(config: TrainConfig | Mapping[str, Any] | None) -> TrainConfig:
-    if config is None or isinstance(config, TrainConfig):
-        return config or TrainConfig()
-    return from_plain(TrainConfig, config, "training")
-
-
 def _network(method: Method, source: Source, config: TrainConfig, seed: int) -> Network:
     return network_for(method, source.observation_space, int(source.action_space.n), config.torso, seed)
 
@@ -390,12 +369,3 @@ def _check_spaces(source: Source, *wanted: gymnasium.Space[Any] | dict[str, Any]
         expected = checkpoint.space_config(own) if isinstance(own, gymnasium.Space) else own
         if found != expected:
             raise NfdrlError(f"the environment's {name} is {found}, the agent's {expected}")
-
-
-def _device(name: str | torch.device) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.device(name)
-    except RuntimeError:
-        raise NfdrlError(f"unknown device {name!r}: use 'auto', 'cpu' or 'cuda'") from None

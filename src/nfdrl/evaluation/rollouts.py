@@ -68,7 +68,7 @@ def rollout(
     """
     limit = MAX_STEPS if max_steps is None else max_steps
     check_at_least(1, episodes=episodes, max_steps=limit)
-    played = _Played(np.zeros(episodes), np.zeros(episodes, np.int64), limit)
+    played = Play(np.zeros(episodes), np.zeros(episodes, np.int64), limit)
     with Progress(progress) as bars:
         bar = bars.bar("evaluating", episodes)
         for done, steps in played.play(policy, arena, seed):
@@ -83,16 +83,17 @@ def rollout(
 
 
 @dataclass
-class _Played:
-    """The episodes so far."""
+class Play:
+    """The episodes so far, and how they are played."""
 
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
     limit: int
+    show_every: int = SHOW_EVERY
     cut: int = 0
 
     def play(self, policy: Policy, arena: Arena, seed: int) -> Iterator[tuple[int, int]]:
-        """Play all episodes; yields how many are over and the steps so far, now and then."""
+        """Play all episodes; yields how many are over and the steps so far, every `show_every` steps."""
         episodes, steps = len(self.returns), 0
         running: dict[int, int] = {}  # place → episode
         free, following = list(range(min(arena.width, episodes))), 0
@@ -114,5 +115,5 @@ class _Played:
                 free.append(places[k])
             free.sort()
             before, steps = steps, steps + len(places)
-            if steps // SHOW_EVERY > before // SHOW_EVERY or not running:
+            if steps // self.show_every > before // self.show_every or not running:
                 yield following - len(running), steps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdrl.bellman import Valuation
-from nfdrl.engines import Engine, Work, engine_for
+from nfdrl.engines import Work, engine_for
 from nfdrl.envs.layers import AnyEnv, restore_statistics, statistics, trace_of
 from nfdrl.envs.make import Source
 from nfdrl.envs.stepping import Step, Stream, check_observation, check_step, environments
@@ -24,8 +23,10 @@ from nfdrl.laws.base import Method
 from nfdrl.learner import Learner
 from nfdrl.networks import Network
 from nfdrl.replay import Replay, storage_dtype
+from nfdrl.training.acting import Actor
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import EpisodeEnd, Event, NonFiniteError, Pause, Report
+from nfdrl.training.meter import Meter
 from nfdrl.training.ranges import observed_range
 from nfdrl.training.schedules import Goal, goal_of
 from nfdrl.training.storing import new_replay
@@ -35,26 +36,6 @@ RECENT = 100  # episodes in the reported mean return
 LOOK_EVERY = 100  # updates between two counts of dormant units, each of which costs a forward pass
 ENVIRONMENT = "environment."  # before the names of saved statistics
 MAX_SKIPPED = 20  # updates in a row that may fail before training stops
-
-
-class Actor:
-    """ε-greedy actions for all environments, in at most one forward pass."""
-
-    def __init__(self, engine: Engine, actions: int, rng: np.random.Generator) -> None:
-        self.engine, self.actions, self.rng = engine, actions, rng
-        self.explored: Array = np.zeros(0, np.bool_)  # where the last action was random
-
-    def act(self, observation: Array, epsilon: float) -> Array:
-        """One action per row; the coins are tossed first, and no network runs if all rows explore."""
-        n = len(observation)
-        explore = self.explored = self.rng.random(n) < epsilon
-        exploring = np.count_nonzero(explore)  # counting is the fastest way to ask for any and all
-        if exploring == n:
-            return self.rng.integers(self.actions, size=n)
-        action = self.engine.greedy(observation)
-        if exploring:
-            action = np.where(explore, self.rng.integers(self.actions, size=n), action)
-        return action
 
 
 class Trainer:
@@ -77,7 +58,7 @@ class Trainer:
         self._due = 0
         self._recent: deque[EpisodeEnd] = deque(maxlen=RECENT)
         self._episodes = 0
-        self._meter = _Meter()
+        self._meter = Meter()
         self._seen: Tensor | None = None  # observations of the last update since the last report or pause
         self._warned = False
         self.plan: int | None = None  # the steps over which the schedules run
@@ -385,31 +366,6 @@ class Trainer:
                 stacklevel=2,
             )
         return share
-
-
-class _Meter:
-    """The sum of losses and a clock, read once per report."""
-
-    def __init__(self) -> None:
-        self.sum: float | None = None
-        self.updates = 0
-        self.restart(0)
-
-    def restart(self, step: int) -> None:
-        """Restart the clock; losses stay."""
-        self._step, self._time = step, time.perf_counter()
-
-    def add(self, loss: float) -> None:
-        self.sum = loss if self.sum is None else self.sum + loss
-        self.updates += 1
-
-    def read(self, step: int) -> tuple[float | None, float]:
-        """The mean loss and the steps per second since the last reading."""
-        loss = None if self.sum is None else self.sum / self.updates
-        speed = (step - self._step) / max(time.perf_counter() - self._time, 1e-9)
-        self.sum, self.updates = None, 0
-        self.restart(step)
-        return loss, speed
 
 
 def change_head(network: Network, method: Method, actions: int) -> None:
