@@ -20,6 +20,7 @@ import gymnasium
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -122,6 +123,13 @@ def test_vector_environments_resume_bit_for_bit(mode: AutoresetMode, env: str, t
         return SyncVectorEnv([lambda: gymnasium.make(env)] * 3, autoreset_mode=mode)
 
     assert_same(*resumed_and_undisturbed(make, "iqn", SMALL, tmp_path, (130, 200)))
+
+
+def test_normalised_environments_resume_bit_for_bit(tmp_path: Path) -> None:
+    def make() -> EnvLike:
+        return NormalizeReward(NormalizeObservation(gymnasium.make("CartPole-v1")))
+
+    assert_same(*resumed_and_undisturbed(make, "nfdrl-s", SMALL, tmp_path, (130, 200)))
 
 
 def test_atari_resumes_bit_for_bit(tmp_path: Path) -> None:

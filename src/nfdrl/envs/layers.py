@@ -30,7 +30,8 @@ def layers(env: AnyEnv | None) -> Iterator[Any]:
         if isinstance(layer, VectorEnv):
             for inner in vars(layer).get("envs", ()):
                 yield from layers(inner)
-        layer = vars(layer).get("env")
+        inner = vars(layer).get("env")
+        layer = inner if isinstance(inner, gymnasium.Env | VectorEnv) else None
 
 
 def trace_of(env: AnyEnv | None) -> list[Any]:

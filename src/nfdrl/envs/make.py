@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any, TypeVar, cast
 
 import gymnasium
-from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from nfdrl.envs.atari import GAME as ATARI_GAME
 from nfdrl.envs.atari import AtariStream, atari_spec
@@ -121,38 +121,23 @@ class Source:
             raise NfdrlError("this environment cannot be copied: register it with Gymnasium, or use num_envs=1")
         return made
 
-    def copies(self, count: int) -> Sequence[Env] | Sequence[VectorEnv[Any, Any, Any]] | None:
+    def copies(self, count: int) -> Sequence[AnyEnv] | None:
         """Environments for `count` episodes at once, or one vector environment; None if no other can be made.
 
-        Copies of what was given have whatever its spec does not record, such as the state of its wrappers.
+        What was given is made again as it would be saved; if that is impossible, it is copied.
         """
-        given = self.given
-        if given is None:
+        if self.given is None:
             return [self.fresh() for _ in range(count)]
-        if isinstance(given, VectorEnv):
-            return self._vector_copies(given, count)
-        made = [_copied(given) for _ in range(count)]
-        if None not in made:
-            return cast(list[Env], made)
-        if self.spec is not None:
-            with suppress(NfdrlError):
-                return [self.fresh() for _ in range(count)]
-        return None
+        if not isinstance(self.given, VectorEnv):
+            made = [self._like(self.given) for _ in range(count)]
+            return None if None in made else cast(list[AnyEnv], made)
+        vector = self._like(self.given)
+        return None if vector is None else list(vector.envs) if type(vector) is SyncVectorEnv else [vector]
 
-    def _vector_copies(
-        self, given: VectorEnv[Any, Any, Any], count: int
-    ) -> Sequence[Env] | Sequence[VectorEnv[Any, Any, Any]] | None:
-        if type(given) is SyncVectorEnv:
-            made = [_copied(given.envs[k % given.num_envs]) for k in range(count)]
-            if None not in made:
-                return cast(list[Env], made)
-        whole = _copied(given)
-        if whole is not None:
-            return [whole]
-        bare = not isinstance(given, VectorWrapper)
-        if bare and self.spec is not None and "vectorization_mode" in self.spec.kwargs:
-            return [gymnasium.make_vec(copy.deepcopy(self.spec))]
-        return None
+    def _like(self, given: AnyEnv) -> AnyEnv | None:
+        with suppress(CannotBeSavedError, NfdrlError):
+            return rebuilt(described(given), _find)
+        return _copied(given)
 
 
 def _copied(env: T) -> T | None:

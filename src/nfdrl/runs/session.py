@@ -14,7 +14,7 @@ import torch
 from typing_extensions import Self
 
 from nfdrl.agent import Agent
-from nfdrl.errors import NfdrlError, check_at_least
+from nfdrl.errors import NfdrlError, check_at_least, whole
 from nfdrl.evaluation.rollouts import Episodes
 from nfdrl.files import check_writable, describing, read_json, write_json
 from nfdrl.laws import Method, method_config, method_from
@@ -201,7 +201,7 @@ class Run:
         return result
 
     def _total(self, steps: int | None) -> int:
-        total = self._config.get("steps") if steps is None else steps
+        total = self._config.get("steps") if steps is None else whole("steps", steps)
         if not isinstance(total, int):
             raise NfdrlError(f"the run in {str(self.folder)!r} has no number of steps: pass `steps` (--steps)")
         check_at_least(1, steps=total)
