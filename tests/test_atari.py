@@ -184,7 +184,7 @@ def test_an_agent_learns_and_survives_save_and_load(tmp_path: Path) -> None:
 
 
 def test_games_side_by_side_are_those_that_are_played_one_by_one() -> None:
-    source = source_of("ALE/Breakout-v5[frame_limit=400,sticky=0.25]")
+    source = source_of("ALE/Breakout-v5[frame_limit=1400,sticky=0.25]")
 
     def policy(rows: Any) -> Any:
         return rows.sum((1, 2, 3)) % int(source.action_space.n)
