@@ -84,7 +84,7 @@ class Agent:
         plan = self.trainer.plan
         steps = f"{self.step:,} steps" if plan in (None, self.step) else f"{self.step:,} of {plan:,} steps"
         risk = self.risk if isinstance(self.risk, Risk) else getattr(self.risk, "__name__", "a function")
-        env = self.source.name or type(self.source.given).__name__
+        env = self.source.name or (type(self.source.given).__name__ if self.source.known else "no environment")
         return f"Agent({self.method.name} on {env}: {steps}, risk {risk}, seed {self.seed}, {self.device})"
 
     @property

@@ -7,6 +7,7 @@ called before the first event and after the last, even after an error.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -76,11 +77,18 @@ class Evaluate:
         if best:
             self.highest = found.mean
             if self.best is not None:
-                agent.save(self.best)
+                self._save(agent, self.best)
         extremes = float(found.returns.min()), float(found.returns.max())
         return Evaluation(
             event.step, self.episodes, found.mean, found.std, *extremes, float(found.lengths.mean()), best
         )
+
+    def _save(self, agent: Any, folder: Path) -> None:
+        """Save the agent; a full disk is no reason to stop."""
+        try:
+            agent.save(folder)
+        except OSError as error:
+            warnings.warn(f"the best agent could not be saved in {folder} ({error.strerror or error})", stacklevel=2)
 
 
 class StopAt:
