@@ -27,7 +27,7 @@ from nfdrl.networks import TorsoSizes, table
 from nfdrl.replay import Batch, Replay
 from nfdrl.risk import CVaR
 from nfdrl.training.config import TrainConfig
-from nfdrl.training.events import Report
+from nfdrl.training.events import Evaluation, Report
 from nfdrl.training.presets import PRESETS, find_preset
 from nfdrl.training.ranges import observed_range
 from nfdrl.training.trackers import ProgressTracker
@@ -347,9 +347,10 @@ def test_several_environments_steps_and_a_soft_target_work_together() -> None:
 def test_the_progress_bar_shows_speed_return_and_loss() -> None:
     screen = io.StringIO()
     bar = ProgressTracker(1000, console=Console(file=screen, force_terminal=True, width=120))
+    bar.track(Evaluation(400, 5, 31.5, 0.0, 31.5, 31.5, 31.5, True))
     bar.track(Report(500, 100, 3, 21.5, 21.5, 0.25, 0.1, 1e-3, 1234.0))
     bar.close()
-    for words in ("500/1,000", "1,234 steps/s", "return 21.5", "loss 0.25"):
+    for words in ("500/1,000", "1,234 steps/s", "return 21.5", "loss 0.25", "evaluation 31.5"):
         assert words in screen.getvalue()
 
 

@@ -118,7 +118,7 @@ class TensorBoardTracker:
 
 
 class ProgressTracker:
-    """A bar with speed, return, loss and the time left."""
+    """A bar with speed, return, loss, the last evaluation and the time left."""
 
     def __init__(self, total: int, done: int = 0, console: Console | None = None) -> None:
         self._bar = Progress(
@@ -129,11 +129,14 @@ class ProgressTracker:
             console=console or Console(stderr=True),
         )
         self._task = self._bar.add_task("", total=total, completed=done, numbers="warming up")
+        self._evaluated = ""
         self._bar.start()
 
     def track(self, event: Event) -> None:
+        if isinstance(event, Evaluation):
+            self._evaluated = f"  evaluation {event.mean:.4g}"
         if isinstance(event, Report):
-            self._bar.update(self._task, completed=event.step, numbers=_numbers(event))
+            self._bar.update(self._task, completed=event.step, numbers=_numbers(event) + self._evaluated)
 
     def close(self) -> None:
         self._bar.stop()
