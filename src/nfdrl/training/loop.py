@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nfdrl.bellman import Valuation
 from nfdrl.engines import Work, engine_for
-from nfdrl.envs.layers import AnyEnv, restore_statistics, statistics, trace_of
+from nfdrl.envs.layers import AnyEnv, layers, restore_statistics, statistics, trace_of
 from nfdrl.envs.make import Source
 from nfdrl.envs.stepping import Step, Stream, check_observation, check_step, environments
 from nfdrl.laws.base import Method
@@ -93,10 +93,10 @@ class Trainer:
 
     def close(self) -> None:
         """Close the environments that were made here; the next call makes new ones."""
-        stream = vars(self).pop("stream", None)
+        stream, given = vars(self).pop("stream", None), self.source.given
         self.cut()
         for made in () if stream is None else environments(stream) or (stream,):
-            if made is not self.source.given:
+            if given is None or all(layer is not given for layer in layers(made)):
                 made.close()
 
     def __getstate__(self) -> dict[str, Any]:
