@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -87,6 +87,10 @@ class Source:
         if self.spec is None and isinstance(self.given, gymnasium.Env):
             return [self.given]
         return [self.fresh() for _ in range(count)]
+
+    def for_observation(self, count: int) -> Stream:
+        """New environments for `count` episodes at once, with the rewards that training sees; else the given one."""
+        return DirectStream(self.for_evaluation(1)) if self.spec is None else replace(self, given=None).stream(count)
 
 
 def source_of(env: EnvLike) -> Source:

@@ -10,6 +10,7 @@ CONFIG = "config.json"  # its settings
 METRICS = "metrics.csv"  # one line per report
 SUMMARY = "metrics.json"  # how it ended, with the final evaluation
 EVALUATION = "evaluation.json"  # a later evaluation, which takes precedence over that one
+CALIBRATION = "calibration"  # the name of the files of `nfdrl evaluate --calibration`
 CHECKPOINTS, REPLAY, DIAGNOSTIC, TENSORBOARD = "checkpoints", "replay", "diagnostic", "tensorboard"
 
 # A checkpoint, or an agent saved on its own; its settings are in a CONFIG of their own.
@@ -21,7 +22,7 @@ NUMBERS, TENSORS = "diagnostic.json", "tensors.safetensors"
 
 SEGMENTS = "rows-*.npy"  # of a replay
 
-_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION)
+_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION, *(f"{CALIBRATION}.{kind}" for kind in ("json", "csv", "png", "svg")))
 _FOLDERS = (CHECKPOINTS, REPLAY, DIAGNOSTIC, TENSORBOARD)
 
 
