@@ -1,8 +1,8 @@
 """Train several methods on several environments, and hold the laws of each against the returns that came.
 
 Usage: `python benchmarks/calibration.py --envs cartpole,cliff --out results/calibration`.
-Writes a table (calibration.csv, calibration.json) and a figure per environment. Runs are kept under --runs: finished ones
-are not trained again, interrupted ones are resumed. Earlier rows of other environments stay in the table.
+Writes calibration.csv, calibration.json and a figure per environment. Runs are kept under --runs: finished ones are not
+trained again, interrupted ones are resumed. Earlier rows of other environments stay in the table.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from nfdrl.colours import GREY, INK, LIGHT
-from nfdrl.evaluation.calibration import BINS, Calibration, Estimate
+from nfdrl.evaluation.calibration import BINS, RESAMPLES, Calibration, Estimate
 from nfdrl.evaluation.observed import UNSEEN
-from nfdrl.style import figure
+from nfdrl.style import figure, legend_below
 
 PANEL = 3.2, 2.3  # inches
 
@@ -43,8 +43,14 @@ def table_of(found: Calibration) -> Table:
     table.add_row("return − predicted mean", "0", *_cells(found.bias))
     table.add_row("CRPS, against one pooled law", f"< {found.crps_pooled:.3g}", *_cells(found.crps))
     uniform = "yes" if found.calibrated else "no"
-    table.add_row("levels uniform?", "yes", uniform, f"p = {found.uniformity:.2g}")
+    table.add_row("levels uniform?", "yes", uniform, p_value(found))
     return table
+
+
+def p_value(found: Calibration) -> str:
+    """The p-value of uniform levels, as far as the bootstrap can tell it."""
+    least = 2 / RESAMPLES
+    return f"p < {least:g}" if found.uniformity < least else f"p = {found.uniformity:.2g}"
 
 
 def _cells(found: Estimate, percent: bool = False) -> tuple[str, str]:
@@ -64,10 +70,11 @@ def draw(found: Mapping[str, tuple[Calibration, str]], title: str = "") -> Figur
         _draw_tails(row[2], calibration, colour)
         row[0].set_title(label)
     axes[0, 1].set_title("coverage of central intervals")
-    axes[0, 2].set_title("mean of the worst returns")
+    axes[0, 2].set_title("the worst returns")
     axes[-1, 0].set_xlabel("level at which the return fell")
     axes[-1, 1].set_xlabel("predicted")
     axes[-1, 2].set_xlabel("worst fraction")
+    legend_below(made, axes[0])
     if title:
         made.suptitle(title, x=0.01, ha="left")
     return made
@@ -80,12 +87,10 @@ def _draw_levels(ax: Axes, found: Calibration, colour: str) -> None:
     edges = np.linspace(0, 1, BINS + 1)
     ax.bar(edges[:-1], heights, width=1 / BINS, align="edge", color=colour, alpha=0.75, edgecolor="white")
     low, high = (1 + side * np.append(half, half[-1]) for side in (-1, 1))
-    ax.fill_between(edges, low, high, step="post", color=GREY, alpha=0.35, linewidth=0)
+    ax.fill_between(edges, low, high, step="post", color=GREY, alpha=0.35, linewidth=0, label="95 % if laws are right")
     ax.axhline(1, color=INK, linewidth=1)
     ax.set(xlim=(0, 1), ylim=(0, max(2.0, 1.08 * heights.max())), ylabel="density")
-    ax.text(
-        0.97, 0.93, f"uniform: p = {found.uniformity:.2g}", transform=ax.transAxes, ha="right", va="top", fontsize=8.5
-    )
+    ax.set_title(f"uniform: {p_value(found)}", loc="right", fontsize=9)
 
 
 def _draw_coverage(ax: Axes, found: Calibration, colour: str) -> None:
@@ -105,10 +110,11 @@ def _draw_tails(ax: Axes, found: Calibration, colour: str) -> None:
     for k, tail in enumerate(found.tails):
         if math.isnan(tail.returns.value):
             continue
-        ax.plot([k - 0.3, k + 0.3], [tail.cvar.value] * 2, color=INK, linewidth=1.6, label="_nolegend_")
+        ax.plot([k - 0.3, k + 0.3], [tail.cvar.value] * 2, color=INK, linewidth=1.6, label="predicted CVaR")
         mean = tail.returns
         error = [[max(mean.value - mean.low, 0)], [max(mean.high - mean.value, 0)]]
-        ax.errorbar(k, mean.value, error, fmt="o", color=colour, markersize=5.5, capsize=3, ecolor=colour)
+        label = "mean of the returns below VaR"
+        ax.errorbar(k, mean.value, error, fmt="o", color=colour, markersize=5.5, capsize=3, label=label)
     labels = [f"{tail.alpha:.0%}\n{tail.below.value:.1%} came" for tail in found.tails]
     ax.set_xticks(range(len(labels)), labels, fontsize=8)
     ax.set(xlim=(-0.6, len(labels) - 0.4), ylabel="return")
