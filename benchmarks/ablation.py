@@ -98,6 +98,7 @@ LADDER: dict[str, Rung] = {
     "|raw|": lambda low, high: replace(ANCHORED, anchor=1.0, unit=high - low),
     "s = ½": lambda low, high: replace(ANCHORED, anchor=0.5, unit=high - low),
     "unit = range/4": lambda low, high: ANCHORED.within(low, high),
+    "s = 0 instead": lambda low, high: replace(ANCHORED.within(low, high), anchor=0.0),
 }
 
 

@@ -102,10 +102,11 @@ class Evaluate:
 
         found = agent.calibration(self.episodes, self.seed, states=self.states, resolution=self.resolution)
         made_by = {"step": agent.step, "risk": str(agent.risk), **provenance(command_of("evaluate", self))}
-        title = f"{agent.method.label}, {agent.step:,} steps"
+        title = f"{agent.source.name}, {agent.step:,} steps"
         written = write_report(
             self.run_folder, made_by | found.summary(), tables={CALIBRATION: found.rows()},
-            draw=lambda: draw({title: (found, agent.method.colour)}), figure=CALIBRATION, name=CALIBRATION,
+            draw=lambda: draw({agent.method.label: (found, agent.method.colour)}, title),
+            figure=CALIBRATION, name=CALIBRATION,
         )  # fmt: skip
         console = Console(soft_wrap=True)
         console.print(table_of(found))

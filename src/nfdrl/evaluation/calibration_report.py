@@ -39,7 +39,7 @@ def table_of(found: Calibration) -> Table:
         table.add_row(f"returns in the central {level:.0%}", f"{level:.0%}", *_cells(share, percent=True))
     for tail in found.tails:
         table.add_row(f"returns below VaR({tail.alpha:g})", f"{tail.alpha:.0%}", *_cells(tail.below, percent=True))
-        table.add_row("  their mean, against the CVaR", f"{tail.cvar.value:.4g}", *_cells(tail.returns))
+        table.add_row("  their mean, against the CVaR", _cells(tail.cvar)[0], *_cells(tail.returns))
     table.add_row("return − predicted mean", "0", *_cells(found.bias))
     table.add_row("CRPS, against one pooled law", f"< {found.crps_pooled:.3g}", *_cells(found.crps))
     uniform = "yes" if found.calibrated else "no"
@@ -55,7 +55,7 @@ def p_value(found: Calibration) -> str:
 
 def _cells(found: Estimate, percent: bool = False) -> tuple[str, str]:
     if math.isnan(found.value):
-        return "none", ""
+        return "—", ""
     low, value, high = ((f"{x:.1%}" if percent else f"{x:.4g}") for x in (found.low, found.value, found.high))
     return value, f"{low} to {high}"
 
@@ -83,14 +83,17 @@ def draw(found: Mapping[str, tuple[Calibration, str]], title: str = "") -> Figur
 def _draw_levels(ax: Axes, found: Calibration, colour: str) -> None:
     """The histogram of levels, and where 95 % of each bar would lie if laws were right."""
     heights = np.array([bar.value for bar in found.histogram])
-    half = np.array([(bar.high - bar.low) / 2 for bar in found.histogram])
+    # As wide as the bootstrap says, and no narrower than if all states were independent.
+    independent = 1.96 * math.sqrt((BINS - 1) / len(found.episode))
+    half = np.array([max((bar.high - bar.low) / 2, independent) for bar in found.histogram])
     edges = np.linspace(0, 1, BINS + 1)
     ax.bar(edges[:-1], heights, width=1 / BINS, align="edge", color=colour, alpha=0.75, edgecolor="white")
     low, high = (1 + side * np.append(half, half[-1]) for side in (-1, 1))
     ax.fill_between(edges, low, high, step="post", color=GREY, alpha=0.35, linewidth=0, label="95 % if laws are right")
     ax.axhline(1, color=INK, linewidth=1)
     ax.set(xlim=(0, 1), ylim=(0, max(2.0, 1.08 * heights.max())), ylabel="density")
-    ax.set_title(f"uniform: {p_value(found)}", loc="right", fontsize=9)
+    look = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
+    ax.text(0.03, 0.95, f"uniform: {p_value(found)}", transform=ax.transAxes, va="top", fontsize=9, bbox=look)
 
 
 def _draw_coverage(ax: Axes, found: Calibration, colour: str) -> None:
@@ -108,14 +111,14 @@ def _draw_coverage(ax: Axes, found: Calibration, colour: str) -> None:
 def _draw_tails(ax: Axes, found: Calibration, colour: str) -> None:
     """The predicted CVaR and the mean of the returns below the quantile, in the same states."""
     for k, tail in enumerate(found.tails):
-        if math.isnan(tail.returns.value):
-            continue
-        ax.plot([k - 0.3, k + 0.3], [tail.cvar.value] * 2, color=INK, linewidth=1.6, label="predicted CVaR")
+        came = not math.isnan(tail.returns.value)
+        predicted = tail.cvar.value if came else found.scores.cvar[:, k].mean()
+        ax.plot([k - 0.3, k + 0.3], [predicted] * 2, color=INK, linewidth=1.6, label="predicted CVaR")
         mean = tail.returns
         error = [[max(mean.value - mean.low, 0)], [max(mean.high - mean.value, 0)]]
         label = "mean of the returns below VaR"
         ax.errorbar(k, mean.value, error, fmt="o", color=colour, markersize=5.5, capsize=3, label=label)
-    labels = [f"{tail.alpha:.0%}\n{tail.below.value:.1%} came" for tail in found.tails]
+    labels = [f"{tail.alpha:.0%}\n{tail.below.value:.1%} below" for tail in found.tails]
     ax.set_xticks(range(len(labels)), labels, fontsize=8)
     ax.set(xlim=(-0.6, len(labels) - 0.4), ylabel="return")
     ax.margins(y=0.25)
