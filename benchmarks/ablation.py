@@ -131,6 +131,7 @@ def main(argv: list[str]) -> None:
     given = parser.parse_args(argv)
     torch.set_num_threads(1)
     budget, store = Budget(given.steps, given.batch), Store(given.cells)
+    command = shlex.join(["python", "benchmarks/ablation.py", *argv])
     begun, rows = time.perf_counter(), []
     with Progress() as bars:
         for word in given.envs.split(","):
@@ -140,9 +141,8 @@ def main(argv: list[str]) -> None:
                 rows.append(row := measure(problem, label, given.seeds, budget, store, bars))
                 found = ", ".join(f"{name} {row[name]:.4f}" for name in DISTANCES)
                 print(f"{word:14} {label:15} {found}", flush=True)
-    command = shlex.join(["python", "benchmarks/ablation.py", *argv])
-    metrics = {**provenance(command, time.perf_counter() - begun), "rows": rows}
-    write_report(given.out, metrics, tables={"ablation": rows}, name="ablation")
+            metrics = {**provenance(command, time.perf_counter() - begun), "rows": rows}
+            write_report(given.out, metrics, tables={"ablation": rows}, name="ablation")
 
 
 if __name__ == "__main__":
