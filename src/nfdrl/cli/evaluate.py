@@ -97,9 +97,11 @@ class Evaluate:
         from rich.console import Console
 
         from nfdrl.evaluation.calibration_report import draw, said_of, table_of
+        from nfdrl.files import check_writable
         from nfdrl.reports import command_of, provenance, write_report
         from nfdrl.runs.layout import CALIBRATION
 
+        check_writable(self.run_folder)
         found = agent.calibration(self.episodes, self.seed, states=self.states, resolution=self.resolution)
         made_by = {"step": agent.step, "risk": str(agent.risk), **provenance(command_of("evaluate", self))}
         title = f"{agent.source.name}, {agent.step:,} steps"
