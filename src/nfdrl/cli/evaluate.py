@@ -110,9 +110,8 @@ class Evaluate:
             draw=lambda: draw({agent.method.label: (found, agent.method.colour)}, title),
             figure=CALIBRATION, name=CALIBRATION,
         )  # fmt: skip
-        console = Console(soft_wrap=True)
-        console.print(table_of(found))
-        console.print(f"{said_of(found)}\nwritten to {self.run_folder}: {', '.join(written)}", highlight=False)
+        Console().print(table_of(found))
+        print(f"{said_of(found)}\nwritten to {self.run_folder}: {', '.join(written)}")
 
     def _record(self, agent: Agent, path: Path) -> None:
         from nfdrl.evaluation.video import record, rendering_env
