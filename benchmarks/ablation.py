@@ -24,10 +24,9 @@ from nfdrl.cli.compare import DISCOUNT, finite_mdp
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.comparison import DISTANCES, Budget, Contender, Problem, Store, stored_cell
 from nfdrl.laws import METHODS
-from nfdrl.laws.anchored import AnchoredMethod
-from nfdrl.laws.base import Law, LinearHead, Method
-from nfdrl.laws.flow import MIN_SCALE, FlowLaw, initial_mixture, inverse_softplus
-from nfdrl.numerics.normal import normal_cdf
+from nfdrl.laws.anchored import AnchoredMethod, anchored_law
+from nfdrl.laws.base import Law, LinearHead, Method, TabularDecay
+from nfdrl.laws.flow import FlowLaw, inverse_softplus
 from nfdrl.progress import Progress
 from nfdrl.reports import provenance, write_report
 
@@ -42,15 +41,11 @@ def softplus_law(raw: Tensor, unit: float, anchor: float | None, start: float) -
     Shapes: (..., 3n + 1) → batch shape (...)
     """
     n = raw.shape[-1] // 3
-    spread, width = initial_mixture(n)
-    sizes, locations, free, center = torch.split(raw, [n, n, n, 1], -1)
-    amplitudes = unit * nn.functional.softplus(sizes + inverse_softplus(start))
-    locations = locations + torch.tensor(spread, dtype=raw.dtype)
-    scales = MIN_SCALE + nn.functional.softplus(free + inverse_softplus(width - MIN_SCALE))
-    levels = 0.5 if anchor is None else normal_cdf(-locations * (anchor**2 + scales.square()).rsqrt())
-    bound = 0.5 * amplitudes.sum(-1)
-    middle = unit * center.squeeze(-1) + (amplitudes * (0.5 - levels)).sum(-1)
-    return FlowLaw(0.5 * amplitudes / bound.unsqueeze(-1), locations, scales, bound, middle, validate=False)
+    sizes = nn.functional.softplus(raw[..., :n] + inverse_softplus(start)) - start  # anchored_law takes |start + raw|
+    law = anchored_law(torch.cat([sizes, raw[..., n:]], -1), unit, anchor or 0.0, start)
+    if anchor is None:
+        return FlowLaw(law.weights, law.locations, law.scales, law.bound, unit * raw[..., -1], validate=False)
+    return law
 
 
 class SoftplusHead(LinearHead):
@@ -78,6 +73,11 @@ class SoftplusMethod(Method):
     def tabular_rate(self) -> float:
         """The anchored law's."""
         return self.inner.tabular_rate
+
+    @property
+    def tabular_decay(self) -> TabularDecay:
+        """The anchored law's."""
+        return self.inner.tabular_decay
 
     def head(self, features: int, actions: int) -> SoftplusHead:
         """A head with softplus amplitudes."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -17,26 +18,30 @@ from nfdrl.colours import GREY, INK
 from nfdrl.evaluation.distances import distances
 from nfdrl.files import replace_file
 from nfdrl.laws import METHODS
-from nfdrl.laws.anchored import anchored_law
+from nfdrl.laws.anchored import REACH, WIDEST, anchored_law, anchored_zero
 from nfdrl.laws.fitting import Fit, fit_returns, quantiles_of
-from nfdrl.laws.flow import FlowLaw
+from nfdrl.laws.flow import MIN_SCALE, FlowLaw
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.reports import DPI
 from nfdrl.style import STYLE, color_of, figure, legend_below
 
-COMPONENTS = 4
+COMPONENTS, START = 4, 0.25  # as `nfdrl` has them
 LEVELS = 512  # quantiles of the exact law that both families are fitted to
 EDGE = MixtureLaw.atoms([-1.1, -0.1], [0.03, 0.97])  # the return of the cliff's last edge cell
 
 
-def raw_law(**changes: float) -> Tensor:
-    """Raw outputs of a law with a bulk and a lower shoulder; `amplitude`, `location` and `scale` are the shoulder's."""
-    raw = torch.zeros(3 * COMPONENTS + 1, dtype=torch.float64)
-    places = {"amplitude": 0, "location": COMPONENTS, "scale": 2 * COMPONENTS, "center": 3 * COMPONENTS}
-    start = {"amplitude": 0.35, "location": -0.3, "scale": -1.5, "center": 0.0}
-    for name, value in (start | changes).items():
-        raw[places[name]] = value
-    return raw
+def law_with(
+    amplitude: float = 0.6, location: float = -1.2, scale: float = 0.25, center: float = 0.0, s: float = 0.5
+) -> FlowLaw:
+    """The law that training starts from, with these numbers for its lowest step and its center; unit 1."""
+    zero = anchored_zero(COMPONENTS, START, torch.float64, torch.device("cpu"))
+    share = (scale - MIN_SCALE) / WIDEST
+    wanted = {0: amplitude, COMPONENTS: REACH * math.atanh(location / REACH)}
+    wanted |= {2 * COMPONENTS: math.log(share / (1 - share)), 3 * COMPONENTS: center}
+    raw = torch.zeros_like(zero)
+    for place, value in wanted.items():
+        raw[place] = value - zero[place]
+    return anchored_law(raw, anchor=s, start=START)
 
 
 def shade(k: int, count: int) -> tuple[float, float, float, float]:
@@ -56,23 +61,22 @@ def draw_masses(ax: Axes, law: FlowLaw, **line: object) -> None:
     ax.stairs(law.cdf(edges).diff() / edges.diff(), edges, **line)
 
 
-SWEEPS: dict[str, tuple[str, Sequence[float], Callable[[FlowLaw], float] | None]] = {
-    "amplitude": ("amplitude $a_1$", (-0.25, 0.0, 0.35, 0.9, 1.6), lambda law: float(2 * law.bound * law.weights[0])),
-    "location": ("location $\\mu_1$", (0.9, 0.3, -0.3, -0.9, -1.5), lambda law: float(law.locations[0])),
-    "scale": ("scale $\\sigma_1$", (-4.0, -2.5, -1.5, -0.5, 1.5), lambda law: float(law.scales[0])),
-    "center": ("center $c$", (-0.8, -0.4, 0.0, 0.4, 0.8), None),
+SWEEPS: dict[str, tuple[str, Sequence[float]]] = {
+    "amplitude": ("amplitude $a_1$", (0.0, 0.25, 0.6, 1.1, 1.9)),
+    "location": ("location $\\mu_1$", (-0.1, -0.6, -1.2, -1.8, -2.3)),
+    "scale": ("scale $\\sigma_1$", (0.04, 0.1, 0.25, 0.5, 1.4)),
+    "center": ("center $c$", (-0.8, -0.4, 0.0, 0.4, 0.8)),
 }
 
 
 def numbers() -> Figure:
     """What each kind of number does: the flow above, the law below."""
     made, axes = figure(10.5, 5.2, 2, 4, sharey="row")
-    for (name, (title, values, read)), (top, bottom) in zip(SWEEPS.items(), axes.T, strict=True):
+    for (name, (title, values)), (top, bottom) in zip(SWEEPS.items(), axes.T, strict=True):
         for k, value in enumerate(values):
-            law = anchored_law(raw_law(**{name: value}))
-            shown = value if read is None else read(law)
+            law = law_with(**{name: value})
             look = {"color": shade(k, len(values)), "linewidth": 1.5}
-            draw_flow(top, law, label=f"{shown:.2g}", **look)
+            draw_flow(top, law, label=f"{value:g}".replace("-", "−"), **look)
             draw_masses(bottom, law, **look)
         top.set(title=title, xlabel="noise z")
         top.legend(fontsize=8, handlelength=1.2, loc="upper left", labelspacing=0.2)
@@ -86,10 +90,10 @@ def anchors() -> Figure:
     """A tail component grows under three anchors: what stays where it is?"""
     made, axes = figure(10.5, 3.1, 1, 3, sharey=True)
     names = {0.0: "s = 0: the median stays", 0.5: "s = ½: the middle stays", 1.0: "s = 1: the mean stays"}
-    amplitudes = (-0.25, 0.25, 0.75, 1.25)
+    amplitudes = (0.0, 0.5, 1.0, 1.5)
     for ax, (anchor, title) in zip(axes[0], names.items(), strict=True):
         for k, amplitude in enumerate(amplitudes):
-            law = anchored_law(raw_law(amplitude=amplitude, location=0.4), anchor=anchor)
+            law = law_with(amplitude=amplitude, location=-0.5, s=anchor)
             z = torch.linspace(-3, 3, 601, dtype=torch.float64)
             ax.plot(law.at(z), torch.special.ndtr(z), color=shade(k, len(amplitudes)), linewidth=1.5)
             marks = ((law.mean(), "D", "mean"), (law.quantile(0.5), "o", "median"))
