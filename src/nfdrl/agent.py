@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import gymnasium
-import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 from typing_extensions import Self
 
+from nfdrl import hub
 from nfdrl.bellman import Valuation
 from nfdrl.envs.make import EnvLike, Source, source_of
+from nfdrl.envs.stacking import stacked
 from nfdrl.errors import NfdrlError, check_at_least
 from nfdrl.evaluation.rollouts import Episodes, rollout
+from nfdrl.export import Policy
 from nfdrl.files import describing
 from nfdrl.laws import Law, Method, find_method, method_config, method_from
 from nfdrl.learner import Learner
-from nfdrl.networks import Network, is_image, network_for
-from nfdrl.replay import storage_dtype
+from nfdrl.networks import Network, TorsoLike, is_image, name_of, network_for
+from nfdrl.observations import WHOLE, as_rows, as_tensors, parts_of, zeros
 from nfdrl.risk import Mean, Risk, parse_risk
 from nfdrl.runs import checkpoint
 from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
@@ -45,7 +47,8 @@ class Agent:
     """A method, the environment it learns in, and the return laws it has learned.
 
     `method` is a name, with settings in brackets (`c51[atoms=13]`), or a `Method`; `env` a Gymnasium id, environment or
-    vector environment; `risk` what actions are chosen by: a word (`cvar:0.1`), a `Risk`, or a function of a law.
+    vector environment; `risk` what actions are chosen by: a word (`cvar:0.1`), a `Risk`, or a function of a law;
+    `torso` an `nn.Module` of your own from observations to features, or a function of the space that makes one.
 
     >>> agent = Agent("nfdrl-s", "CartPole-v1", seed=1)
     >>> agent.learn(1_100, progress=False).returns([0.0, 0.0, 0.0, 0.0]).batch_shape
@@ -60,16 +63,17 @@ class Agent:
         seed: int = 0,
         config: TrainConfig | None = None,
         risk: str | Valuation | None = None,
+        torso: TorsoLike | None = None,
         device: str | torch.device = "auto",
     ) -> None:
         kind = find_method(method) if isinstance(method, str) else method
-        source = env if isinstance(env, Source) else source_of(env)
         check_at_least(0, seed=seed)
-        self.source, self.seed, self.config = source, int(seed), TrainConfig() if config is None else config
+        self.seed, self.config, self.torso = int(seed), TrainConfig() if config is None else config, torso
+        self.source = source = env if isinstance(env, Source) else stacked(source_of(env), self.config.frame_stack)
         self.observation_space, self.action_space = source.observation_space, source.action_space
         self.risk: Valuation = parse_risk(risk) if isinstance(risk, str) else risk or Mean()
         self.device = _device(device)
-        self.network = _network(kind, source, self.config, self.seed).to(self.device)
+        self.network = _network(kind, source, self.config, self.seed, torso).to(self.device)
         self.trainer = Trainer(kind, self.network, source, self.config, risk=self.risk, seed=self.seed)
 
     @property
@@ -112,7 +116,7 @@ class Agent:
         deterministic: bool = True,
     ) -> tuple[Array, None]:
         """The action for an observation, or one per row of a batch, as `predict` of Stable-Baselines3 returns it."""
-        batch, single = self._batch(observation)
+        batch, single = as_rows(self.observation_space, observation)
         actor = self.trainer.actor
         chosen = actor.engine.greedy(batch) if deterministic else actor.act(batch, self.config.epsilon_end)
         action = chosen + int(self.action_space.start)
@@ -121,20 +125,23 @@ class Agent:
     @torch.no_grad()
     def returns(self, observation: ArrayLike) -> Law:
         """The return law of every action: batch shape (A,) for one observation, (B, A) for a batch."""
-        batch, single = self._batch(observation)
-        features = cast(Tensor, self.network.torso(torch.from_numpy(batch).to(self.device)))
+        batch, single = as_rows(self.observation_space, observation)
+        features = self.network.features(as_tensors(batch, self.device))
         return self.network.head(features[0] if single else features)
 
-    def _batch(self, observation: ArrayLike) -> tuple[Array, bool]:
-        """Observations as rows in the replay's dtype, and whether it was a single one without a batch axis."""
-        array = np.asarray(observation)
-        shape = self.observation_space.shape
-        assert shape is not None
-        single = array.shape == shape
-        if not single and array.shape[1:] != shape:
-            raise NfdrlError(f"observations must have shape {shape} or (B, …), got {array.shape}")
-        rows = array[None] if single else array
-        return np.ascontiguousarray(rows, dtype=storage_dtype(self.observation_space)), single
+    def policy(
+        self, levels: Sequence[float | str] = (0.05, 0.5, 0.95), *, risk: str | Valuation | None = None
+    ) -> Policy:
+        """A plain module: observations → actions, the mean of every action, and its law at `levels`.
+
+        A number is a quantile; a word is a risk functional, such as `cvar:0.1`. Actions are chosen by `risk`, by
+        default the agent's own.
+        """
+        value = self.risk if risk is None else parse_risk(risk) if isinstance(risk, str) else risk
+        blank = zeros(self.observation_space, 1)
+        parts = blank if isinstance(blank, dict) else {WHOLE: blank}
+        inputs = {name: part[0] for name, part in parts.items()}
+        return Policy(self.network, self.method, value, levels, inputs=inputs, start=int(self.action_space.start))
 
     def evaluate(self, episodes: int = 10, seed: int = 10_000) -> Episodes:
         """Greedy returns of whole episodes, the k-th seeded with seed + k, in new environments if those can be made."""
@@ -167,24 +174,28 @@ class Agent:
         *,
         method: Method | None = None,
         risk: str | Valuation | None = None,
+        torso: TorsoLike | None = None,
         device: str | torch.device = "auto",
         replay: bool = True,
     ) -> Self:
         """The agent in a folder that `save` or a run wrote; with its replay, it continues exactly.
 
         Without a saved replay, or with `replay=False`, it starts with an empty one. The environment is made from its
-        saved id unless `env` is given. Pass `method` if it is your own; its settings are the saved ones.
+        saved id unless `env` is given. Pass `method` and `torso` if they are your own: a method's settings and the
+        weights of a torso are the saved ones.
         """
         folder = locate(Path(path))
         saved = checkpoint.read(folder)
         config, state = saved.config, saved.state
         with describing("an agent", folder):
             kind = method_from(config["method"], method)
-            train, source = from_plain(TrainConfig, config["train"], "the saved run"), _source_from(config, env)
+            check_torso(config.get("torso"), torso)
+            train = from_plain(TrainConfig, config["train"], "the saved run")
+            source = _source_from(config, env, train.frame_stack)
             parts = ("online", "target") if state["trainer"]["learning"] else ("online",)
-            checkpoint.check_shapes(partial(_network, kind, source, train, config["seed"]), saved.tensors, parts)
+            checkpoint.check_shapes(partial(_network, kind, source, train, config["seed"], torso), saved.tensors, parts)
             chosen = _saved_risk(config["risk"]) if risk is None else risk
-            agent = cls(kind, source, seed=config["seed"], config=train, risk=chosen, device=device)
+            agent = cls(kind, source, seed=config["seed"], config=train, risk=chosen, torso=torso, device=device)
             agent.trainer.restore(state, saved.tensors)
             if replay and saved.replay is not None and source.known:
                 if not isinstance(env, VectorEnv) and len(saved.replay.position) != train.num_envs:
@@ -194,6 +205,38 @@ class Agent:
                 except NfdrlError as error:
                     raise NfdrlError(f"{error} (to load the agent alone: Agent.load(…, replay=False))") from None
         return agent
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        commit_message: str = "Upload an nfdrl agent",
+        token: str | None = None,
+    ) -> str:
+        """Upload the agent, without its replay, to the Hugging Face Hub; returns the address of the commit."""
+        with TemporaryDirectory() as folder:
+            self.save(folder)
+            page = hub.card(repo_id, self.method.name, self.source.name, self.step)
+            (Path(folder) / hub.CARD).write_text(page, encoding="utf-8")
+            return hub.upload(Path(folder), repo_id, private=private, message=commit_message, token=token)
+
+    @classmethod
+    def from_hub(
+        cls,
+        repo_id: str,
+        env: EnvLike | None = None,
+        *,
+        revision: str | None = None,
+        token: str | None = None,
+        method: Method | None = None,
+        risk: str | Valuation | None = None,
+        torso: TorsoLike | None = None,
+        device: str | torch.device = "auto",
+    ) -> Self:
+        """The agent that `push_to_hub` uploaded, read as `load` reads a folder: nothing in it is executed."""
+        folder = hub.download(repo_id, revision=revision, token=token)
+        return cls.load(folder, env, method=method, risk=risk, torso=torso, device=device, replay=False)
 
 
 def state_of(agent: Agent, replay: Snapshot | None = None) -> checkpoint.Saved:
@@ -207,6 +250,7 @@ def state_of(agent: Agent, replay: Snapshot | None = None) -> checkpoint.Saved:
         "train": to_plain(agent.config),
         "risk": str(agent.risk) if isinstance(agent.risk, Risk) else None,
         "seed": agent.seed,
+        "torso": None if agent.torso is None else name_of(agent.torso),
     }
     state = agent.trainer.state() | {"replay": None if replay is None else asdict(replay)}
     return checkpoint.Saved(config, state, agent.trainer.tensors())
@@ -220,16 +264,35 @@ def _saved_risk(word: Any) -> Risk:
     return parse_risk(word)
 
 
-def _network(method: Method, source: Source, config: TrainConfig, seed: int) -> Network:
-    return network_for(method, source.observation_space, int(source.action_space.n), config.torso, seed)
+def check_torso(saved: Any, given: TorsoLike | None) -> None:
+    """Ask for the torso that an agent was saved with, by its name; which module it comes from may have changed."""
+    if saved is None and given is not None:
+        raise NfdrlError(f"the saved agent has a torso of nfdrl's, but {name_of(given)} was passed as `torso`")
+    if saved is not None and given is None:
+        raise NfdrlError(f"the saved agent's torso {saved!r} is not part of nfdrl: pass it as `torso`")
+    if given is not None and name_of(given).partition(":")[2] != str(saved).partition(":")[2]:
+        raise NfdrlError(f"the saved agent's torso is {saved!r}, the one given is {name_of(given)!r}")
+
+
+def _network(method: Method, source: Source, config: TrainConfig, seed: int, torso: TorsoLike | None = None) -> Network:
+    return network_for(
+        method,
+        source.observation_space,
+        int(source.action_space.n),
+        config.torso,
+        seed,
+        own=torso,
+        normalise=config.normalise_observations,
+    )
 
 
 def _threads_for(space: gymnasium.Space[Any]) -> int:
     """One thread for networks without convolutions, whose tensors are too small to share."""
-    return torch.get_num_threads() if isinstance(space, gymnasium.spaces.Box) and is_image(space) else 1
+    images = [part for part in parts_of(space).values() if isinstance(part, gymnasium.spaces.Box) and is_image(part)]
+    return torch.get_num_threads() if images else 1
 
 
-def _source_from(config: dict[str, Any], env: EnvLike | None) -> Source:
+def _source_from(config: dict[str, Any], env: EnvLike | None, frames: int) -> Source:
     """The given or the saved environment, whose spaces must be the saved ones; or the saved spaces alone."""
     given = config["env"] if env is None else env
     if env is None and ":" in str(given):
@@ -237,7 +300,7 @@ def _source_from(config: dict[str, Any], env: EnvLike | None) -> Source:
     if given is None:
         spaces = [checkpoint.space_from(config[name]) for name in ("observation_space", "action_space")]
         return Source(None, None, spaces[0], cast(gymnasium.spaces.Discrete, spaces[1]), None)
-    source = source_of(given)
+    source = stacked(source_of(given), frames)
     for name in ("observation_space", "action_space"):
         found = checkpoint.space_config(getattr(source, name))
         if found != config[name]:

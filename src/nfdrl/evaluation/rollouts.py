@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nfdrl.errors import check_at_least
+from nfdrl.observations import stack
 
 Array = NDArray[Any]
 Policy = Callable[[Array], Array]  # observations (B, ...) → actions (B,), as the environments take them
@@ -58,7 +59,7 @@ def rollout(policy: Policy, envs: Sequence[gymnasium.Env[Any, Any]], episodes: i
     following = len(running)
     while running:
         places = list(running)
-        actions = policy(np.stack([observations[k] for k in places]))
+        actions = policy(stack(envs[0].observation_space, [observations[k] for k in places]))
         for k, action in zip(places, actions.tolist(), strict=True):
             episode = running[k]
             observations[k], reward, terminated, truncated, _ = envs[k].step(action)

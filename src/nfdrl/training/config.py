@@ -45,10 +45,13 @@ class TrainConfig:
     return_range: ReturnRange = "observed"  # ours: support or initial bound from the rewards of the first steps
     engine: EngineName = "auto"  # ours: compiled where it can run, else graph; the same numbers up to rounding
     report_every: int = 1_000  # ours: steps between two lines of metrics
+    frame_stack: int = 1  # ours: observations per stack that the agent sees; Atari's games have their own, 4
+    normalise_observations: bool = False  # ours: mean 0 and variance 1 by what training has seen, never images
     torso: TorsoSizes = field(default_factory=TorsoSizes)  # widths of the layers below the head
 
     def __post_init__(self) -> None:
         check_at_least(1, **{name: getattr(self, name) for name in COUNTS})
+        check_at_least(1, frame_stack=self.frame_stack)
         check_at_least(0, learning_starts=self.learning_starts)
         for name in ("discount", "epsilon_start", "epsilon_end", "epsilon_fraction"):
             if not 0 <= getattr(self, name) <= 1:
