@@ -27,7 +27,7 @@ from nfdrl.files import describing
 from nfdrl.laws import Law, Method, find_method, method_config, method_from
 from nfdrl.learner import Learner
 from nfdrl.networks import Network, TorsoLike, is_image, name_of, network_for
-from nfdrl.observations import WHOLE, as_rows, as_tensors, parts_of, zeros
+from nfdrl.observations import as_rows, as_tensors, parts_of, zeros
 from nfdrl.risk import Mean, Risk, parse_risk
 from nfdrl.runs import checkpoint
 from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
@@ -138,10 +138,8 @@ class Agent:
         default the agent's own.
         """
         value = self.risk if risk is None else parse_risk(risk) if isinstance(risk, str) else risk
-        blank = zeros(self.observation_space, 1)
-        parts = blank if isinstance(blank, dict) else {WHOLE: blank}
-        inputs = {name: part[0] for name, part in parts.items()}
-        return Policy(self.network, self.method, value, levels, inputs=inputs, start=int(self.action_space.start))
+        blank, start = zeros(self.observation_space, 1), int(self.action_space.start)
+        return Policy(self.network, self.method, value, levels, blank=blank, start=start)
 
     def evaluate(self, episodes: int = 10, seed: int = 10_000) -> Episodes:
         """Greedy returns of whole episodes, the k-th seeded with seed + k, in new environments if those can be made."""

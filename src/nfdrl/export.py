@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,10 +23,12 @@ from nfdrl.files import replace_file
 from nfdrl.laws.base import Law, Method
 from nfdrl.networks import Network
 from nfdrl.numerics import elementary
+from nfdrl.observations import WHOLE, Observation, as_rows, as_tensors, stack
 from nfdrl.risk import CVaR, Risk, VaR, parse_risk
 
 Array = NDArray[Any]
 OUTPUTS = ("action", "mean", "levels")
+LARGEST = 100.0  # number in a random observation
 aten = torch.ops.aten
 
 
@@ -45,42 +48,63 @@ class Policy(nn.Module):
         risk: Valuation,
         levels: Sequence[float | str],
         *,
-        inputs: Mapping[str, Tensor],
+        blank: Observation,
         start: int = 0,
     ) -> None:
         super().__init__()
         self.network = _detached(network)
         self.method, self.risk, self.start = method, risk, start
         self.columns = Columns(levels)
-        self.inputs = dict(inputs)  # one observation of zeros for each input
+        self._blank = blank  # one observation, for shapes and dtypes
 
     @torch.no_grad()
-    def forward(self, observation: Tensor | dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def values(self, observation: Observation) -> Tensor:
+        """What actions are chosen by; shape (B, A)."""
+        return self.method.value(self.network(self._typed(observation)), self.risk)
+
+    @torch.no_grad()
+    def forward(self, observation: Observation) -> tuple[Tensor, Tensor, Tensor]:
         """Actions as the environment counts them, means, and the numbers that `levels` name."""
         law = self.network(self._typed(observation))
         action = self.method.value(law, self.risk).argmax(-1) + self.start
         return action, law.mean(), self.columns(law)
 
-    def _typed(self, observation: Tensor | dict[str, Tensor]) -> Any:
+    def _typed(self, observation: Observation) -> Any:
         """Observations in the dtypes in which the agent sees them."""
-        if isinstance(observation, Tensor):
-            return observation.to(next(iter(self.inputs.values())).dtype)
-        return {name: observation[name].to(zeros.dtype) for name, zeros in self.inputs.items()}
+        if isinstance(self._blank, Tensor):
+            assert isinstance(observation, Tensor)
+            return observation.to(self._blank.dtype)
+        assert isinstance(observation, dict)
+        return {name: observation[name].to(blank.dtype) for name, blank in self._blank.items()}
 
-    def example(self, rows: int = 2) -> Any:
-        """Observations of zeros, to trace with: a tensor, or one per part."""
+    @property
+    def inputs(self) -> dict[str, tuple[int, ...]]:
+        """The inputs of an exported file: the observation, or its parts by name, and the shape of each."""
+        parts = {WHOLE: self._blank} if isinstance(self._blank, Tensor) else self._blank
+        return {name: tuple(part.shape[1:]) for name, part in parts.items()}
+
+    def example(self, rows: int = 2) -> Observation:
+        """Observations of zeros, to trace with."""
         device = next(self.network.parameters()).device
-        batch = {name: zeros.expand(rows, *zeros.shape).clone().to(device) for name, zeros in self.inputs.items()}
-        return batch["observation"] if [*batch] == ["observation"] else batch
+
+        def repeated(part: Tensor) -> Tensor:
+            return part.repeat(rows, *[1] * (part.ndim - 1)).to(device)
+
+        if isinstance(self._blank, Tensor):
+            return repeated(self._blank)
+        return {name: repeated(part) for name, part in self._blank.items()}
 
     def export(self) -> torch.export.ExportedProgram:
         """What `torch.export` makes of it, for any number of rows."""
-        # Batch sizes 0 and 1 are special to PyTorch's tracer.
-        example = self.example()
+        example = self.example()  # not of one row, which PyTorch's tracer would take for the only number
         rows = torch.export.Dim("rows", min=1, max=2**31 - 1)
         shapes = {0: rows} if isinstance(example, Tensor) else {name: {0: rows} for name in example}
-        with _quiet_torch():
-            return torch.export.export(self, (example,), dynamic_shapes=(shapes,))
+        try:
+            with _quiet_torch():
+                return torch.export.export(self, (example,), dynamic_shapes=(shapes,))
+        except Exception as error:  # whatever the tracer and the module's own code raise
+            reason = str(error).strip().partition("\n")[0]
+            raise NfdrlError(f"torch.export cannot trace this policy: {reason}") from None
 
 
 def _detached(network: Network) -> Network:
@@ -99,6 +123,11 @@ class Columns:
         self.functionals = [_functional(level) for level in levels]
         if not self.functionals:
             raise NfdrlError("a policy needs at least one level, such as 0.05 or 'cvar:0.1'")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each column is."""
+        return tuple(map(str, self.functionals))
 
     def __call__(self, law: Law) -> Tensor:
         """Shape batch_shape + (K,)."""
@@ -164,9 +193,11 @@ class OnnxPolicy:
 
         self.session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
-    def __call__(self, inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
-        """Actions, means and levels of the rows of each input."""
-        action, mean, levels = self.session.run([*OUTPUTS], dict(inputs))
+    def __call__(self, rows: Array) -> tuple[Array, Array, Array]:
+        """Actions, means and levels of an array of observations, of which each part is an input."""
+        parts = rows.dtype.names
+        inputs = {WHOLE: rows} if parts is None else {name: rows[name].copy() for name in parts}
+        action, mean, levels = self.session.run([*OUTPUTS], inputs)
         return action, mean, levels
 
 
@@ -229,11 +260,27 @@ def _quiet_torch() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def largest_difference(policy: Policy, path: str | Path, observations: Mapping[str, Array]) -> tuple[float, int]:
-    """How far a file's numbers are from the policy's, in units of the largest return, and how many actions differ."""
-    tensors = {name: torch.from_numpy(np.ascontiguousarray(rows)) for name, rows in observations.items()}
-    expected = policy(tensors["observation"] if [*tensors] == ["observation"] else tensors)
-    action, *numbers = OnnxPolicy(path)(observations)
-    scale = max(1.0, float(expected[1].abs().max()))
-    gaps = [np.abs(found - wanted.numpy(force=True)).max() for found, wanted in zip(numbers, expected[1:], strict=True)]
-    return float(max(gaps)) / scale, int((action != expected[0].numpy(force=True)).sum())
+def random_observations(space: gymnasium.Space[Any], count: int, seed: int = 0) -> Array:
+    """An array of observations drawn from the space."""
+    drawn = copy.deepcopy(space)
+    drawn.seed(seed)
+    rows, _ = as_rows(space, stack(space, [drawn.sample() for _ in range(count)]))
+    for column in [rows] if rows.dtype.names is None else [rows[name] for name in rows.dtype.names]:
+        if column.dtype.kind == "f":
+            np.clip(column, -LARGEST, LARGEST, out=column)  # bounds may be those of the dtype
+    return rows
+
+
+def difference(policy: Policy, path: str | Path, rows: Array) -> tuple[float, int]:
+    """How far a file's numbers are from the policy's, in units of the largest return, and how many actions differ.
+
+    Actions count where the values of the two best differ by more than rounding.
+    """
+    observation = as_tensors(rows)
+    action, *numbers = (part.numpy(force=True) for part in policy(observation))
+    found_action, *found = OnnxPolicy(path)(rows)
+    scale = max(1.0, *(float(np.abs(part).max()) for part in numbers))
+    gap = max(float(np.abs(a - b).max()) for a, b in zip(numbers, found, strict=True)) / scale
+    values = np.sort(policy.values(observation).numpy(force=True), -1)
+    clear = values[:, -1] - values[:, -2:].min(-1) > 1e-6 * scale
+    return gap, int(((action != found_action) & clear).sum())
