@@ -41,3 +41,6 @@ class Corridor(gymnasium.Env[Any, Any]):
         ended = self.place in (0, self.length - 1)
         reward = 1.0 if ended and (self.place > 0) == bool(self.goal) else -0.01
         return self._observation(), reward, ended, self.steps >= 20, {}
+
+
+gymnasium.register("Corridor-v0", Corridor)

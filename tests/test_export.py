@@ -190,7 +190,12 @@ class LocalHub(types.ModuleType):
         self.root, self.private = root, {}
 
     def create_repo(
-        self, repo_id: str, *, token: str | None = None, private: bool | None = None, exist_ok: bool = False
+        self,
+        repo_id: str,
+        *,
+        token: str | None = None,  # noqa: ARG002
+        private: bool | None = None,
+        exist_ok: bool = False,
     ) -> None:
         self.private[repo_id] = private
         (self.root / repo_id).mkdir(parents=True, exist_ok=exist_ok)
@@ -201,7 +206,7 @@ class LocalHub(types.ModuleType):
         repo_id: str,
         folder_path: str | Path,
         commit_message: str | None = None,
-        token: str | None = None,
+        token: str | None = None,  # noqa: ARG002
         allow_patterns: list[str] | str | None = None,
     ) -> Any:
         for path in Path(folder_path).iterdir():
@@ -213,8 +218,8 @@ class LocalHub(types.ModuleType):
         self,
         repo_id: str,
         *,
-        revision: str | None = None,
-        token: str | None = None,
+        revision: str | None = None,  # noqa: ARG002
+        token: str | None = None,  # noqa: ARG002
         allow_patterns: list[str] | str | None = None,
     ) -> str:
         if not (self.root / repo_id).is_dir():
