@@ -230,7 +230,7 @@ def test_stacked_images_are_stored_as_single_frames() -> None:
             return self.observation_space.sample(), {}
 
         def step(self, action: int) -> Any:
-            return self.observation_space.sample(), 1.0, bool(self.np_random.random() < 0.1), False, {}
+            return self.observation_space.sample(), float(action), bool(self.np_random.random() < 0.1), False, {}
 
     agent = Agent("dqn", Picture(), config=replace(QUICK, frame_stack=4)).learn(60, progress=False)
     assert type(agent.trainer.replay.storage).__name__ == "FrameStorage"

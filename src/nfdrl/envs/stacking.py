@@ -16,7 +16,7 @@ from nfdrl.envs.make import Source
 from nfdrl.errors import NfdrlError
 
 
-class StackedFrames(gymnasium.wrappers.FrameStackObservation):  # type: ignore[misc]
+class StackedFrames(gymnasium.wrappers.FrameStackObservation):
     """Gymnasium's wrapper, known by its name as the one that the setting asks for, so that nothing is stacked twice."""
 
 
