@@ -40,9 +40,6 @@ class Export:
     risk: str | None = None
     """What actions are chosen by: mean, cvar:0.1, …; by default as in training."""
 
-    env: str | None = None
-    """The environment, if the saved one cannot be made here."""
-
     method: str | None = None
     """package.module:METHOD if the run's method is your own: loading by itself imports nothing."""
 
@@ -53,18 +50,21 @@ class Export:
         from nfdrl.agent import Agent
         from nfdrl.export import need_onnx, write_onnx
         from nfdrl.laws import find_method
+        from nfdrl.runs import checkpoint
+        from nfdrl.runs.layout import locate
 
         need_onnx()
         if self.onnx.exists():
             raise NfdrlError(f"{str(self.onnx)!r} exists: name another file")
         method = None if self.method is None else find_method(self.method)
         torso = None if self.torso is None else _imported(self.torso)
-        agent = Agent.load(
-            self.run_folder, self.env, method=method, risk=self.risk, torso=torso, device="cpu", replay=False
+        agent = Agent.load(  # spaces are enough: no environment is made
+            self.run_folder, False, method=method, risk=self.risk, torso=torso, device="cpu", replay=False
         )
+        name = checkpoint.read(locate(self.run_folder)).config["env"]
         self.onnx.parent.mkdir(parents=True, exist_ok=True)
         policy = agent.policy(self.levels)
-        notes = {"method": agent.method.name, "env": str(agent.source.name), "risk": str(agent.risk)}
+        notes = {"method": agent.method.name, "env": str(name), "risk": str(agent.risk)}
         write_onnx(policy, self.onnx, notes | {"levels": " ".join(policy.columns.names), "step": str(agent.step)})
         self._check(agent, policy)
         inputs = ", ".join(f"{name} {('rows', *shape)}" for name, shape in policy.inputs.items()).replace("'", "")
