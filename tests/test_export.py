@@ -29,7 +29,7 @@ RISKS = ("cvar:0.2", "var:0.3", "wang:-0.5", "cpw", "entropic:0.5", "mean-varian
 
 
 def trained(method: str, env: Any = "CartPole-v1", steps: int = 200, **named: Any) -> Agent:
-    return Agent(method, env, seed=3, config=SMALL, **named).learn(steps, progress=False)
+    return Agent(method, env, seed=3, config=SMALL, **named).learn(steps, total_steps=steps + 50, progress=False)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -135,7 +135,8 @@ def test_vector_environments_of_dicts_resume_bit_for_bit(mode: AutoresetMode, tm
 
 def test_a_dict_agent_learns_is_saved_loaded_evaluated_and_exported(tmp_path: Path) -> None:
     config = replace(NORMALISED, learning_starts=100, learning_rate=3e-3, epsilon_fraction=0.5)
-    agent = Agent("nfdrl-e", Corridor(), seed=1, config=config).learn(1_500, progress=False)
+    agent = Agent("nfdrl-e", Corridor(), seed=1, config=config)
+    agent.learn(1_500, total_steps=1_560, progress=False)
     assert agent.evaluate(20).mean > 0.9  # the way to the right end
     agent.save(tmp_path / "agent", replay=True)
     loaded = Agent.load(tmp_path / "agent", Corridor())
@@ -353,7 +354,8 @@ def wave(space: gymnasium.Space[Any]) -> nn.Module:
 @pytest.mark.parametrize("torso", [wave, Wave(), Wave])
 def test_a_torso_of_ones_own_learns_is_saved_by_name_and_asked_for(torso: Any, tmp_path: Path) -> None:
     torso = (lambda space: Wave(space.shape[0])) if torso is Wave else torso
-    agent = Agent("nfdrl-s", "CartPole-v1", seed=2, config=SMALL, torso=torso).learn(150, progress=False)
+    agent = Agent("nfdrl-s", "CartPole-v1", seed=2, config=SMALL, torso=torso)
+    agent.learn(150, total_steps=200, progress=False)
     assert str(agent.learner.engine) == "graph engine: the torso is your own"
     assert agent.network.head.linear.in_features == 32
     agent.save(tmp_path / "agent", replay=True)
