@@ -231,7 +231,7 @@ class FlowMethod(Method):
     n_flows: int = 1  # paper, table of hyper-parameters: n_flows
     # returns of each law that are compared
     samples: int = 64  # ours: learns the laws of FrozenLake and MDP3 as closely as 128; the paper trains with 500
-    # where these are taken: midpoint or random
+    # where these are taken: midpoint, shifted or random
     points: str = "midpoint"  # free of the sampling noise that the paper names as a source of variance; paper: "random"
     # spread of the target where an episode ended
     terminal_std: float = 0.0  # not needed: both sides are smoothed alike; paper: 0.1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from nfdrl.engines import ENGINES, EngineName
 from nfdrl.errors import NfdrlError, check_at_least, unknown_name
+from nfdrl.laws.base import Method
 from nfdrl.learner import Optimisation
 from nfdrl.networks import TorsoSizes
 from nfdrl.training.schedules import DECAYS, Decay, decay
@@ -24,9 +25,9 @@ class TrainConfig:
 
     # weight of a reward one step later
     discount: float = 0.99  # Mnih et al. 2015, Extended Data Table 1
-    # Adam's step size at the start
-    learning_rate: float = 5e-4  # ours: between the 6.3e-4 and 2.3e-3 of RL Zoo and the 2.5e-4 of CleanRL
-    # how it falls over the run: constant, linear or cosine
+    # Adam's step size at the start; none for the method's own
+    learning_rate: float | None = None  # ours: rare returns need larger steps than means
+    # how it falls over the run: constant, linear, quadratic or cosine
     learning_rate_decay: Decay = "linear"  # ours: sampled targets never stop moving; laws settle as the rate falls
     # what Adam adds to its denominator
     adam_eps: float = 1e-5  # ours: between Adam's 1e-8 and the 1e-2/batch of Bellemare et al. 2017
@@ -95,9 +96,13 @@ class TrainConfig:
                 raise unknown_name(kind, value, known)
         self.optimisation()
 
+    def of_method(self, method: Method) -> TrainConfig:
+        """The settings with the method's own learning rate, where they have none."""
+        return self if self.learning_rate is not None else replace(self, learning_rate=method.learning_rate)
+
     def optimisation(self) -> Optimisation:
         """The part that the learner needs."""
-        return Optimisation(*(getattr(self, field.name) for field in fields(Optimisation)))
+        return Optimisation(self.rate(0.0), *(getattr(self, field.name) for field in fields(Optimisation)[1:]))
 
     def epsilon(self, fraction: float) -> float:
         """The share of random actions after `fraction` of the run.
@@ -111,4 +116,5 @@ class TrainConfig:
 
     def rate(self, fraction: float) -> float:
         """The learning rate after `fraction` of the run."""
-        return self.learning_rate * decay(self.learning_rate_decay, fraction)
+        first = Optimisation.learning_rate if self.learning_rate is None else self.learning_rate
+        return first * decay(self.learning_rate_decay, fraction)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nfdrl.bellman import Valuation
 from nfdrl.engines import Work, engine_for
-from nfdrl.envs.layers import AnyEnv, restore_statistics, statistics, trace_of
+from nfdrl.envs.layers import AnyEnv, layers, restore_statistics, statistics, trace_of
 from nfdrl.envs.make import Source
 from nfdrl.envs.stepping import Step, Stream, check_observation, check_step, environments
 from nfdrl.laws.base import Method
@@ -49,7 +49,7 @@ class Trainer:
     def __init__(
         self, method: Method, network: Network, source: Source, config: TrainConfig, *, risk: Valuation, seed: int
     ) -> None:
-        self.method, self.network, self.source, self.config = method, network, source, config
+        self.method, self.network, self.source, self.config = method, network, source, config.of_method(method)
         self.risk, self.seed, self.step = risk, seed, 0
         self.rng = np.random.default_rng(seed)
         self.device = next(network.parameters()).device
@@ -94,10 +94,10 @@ class Trainer:
 
     def close(self) -> None:
         """Close the environments that were made here; the next call makes new ones."""
-        stream = vars(self).pop("stream", None)
+        stream, given = vars(self).pop("stream", None), self.source.given
         self.cut()
         for made in () if stream is None else environments(stream) or (stream,):
-            if made is not self.source.given:
+            if given is None or all(layer is not given for layer in layers(made)):
                 made.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -344,7 +344,7 @@ class Trainer:
             float(np.mean([end.length for end in recent])) if recent else None,
             loss,
             epsilon,
-            self.config.learning_rate if learner is None else learner.learning_rate,
+            self.config.rate(0.0) if learner is None else learner.learning_rate,
             speed,
             0 if learner is None else learner.skipped,
             dormant,
