@@ -15,6 +15,7 @@ import tyro
 from nfdrl.cli.bench import Bench
 from nfdrl.cli.compare import Compare
 from nfdrl.cli.evaluate import Evaluate
+from nfdrl.cli.export import Export
 from nfdrl.cli.paper import Paper
 from nfdrl.cli.report import Report
 from nfdrl.cli.settings import Settings
@@ -28,6 +29,7 @@ ABOUT = """Distributional reinforcement learning with normalizing-flow return la
 verbs and an example of each:
   nfdrl train --method nfdrl-s --env CartPole-v1 --steps 100000 --out out/cartpole
   nfdrl evaluate out/cartpole --episodes 100
+  nfdrl export out/cartpole --onnx cartpole.onnx
   nfdrl paper list               the experiments
   nfdrl paper theory             one figure of the paper, into out/paper/theory
   nfdrl paper all --smoke        all of them, in small
@@ -43,6 +45,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as in shells
 Verb = (
     Annotated[Train, tyro.conf.subcommand("train", description=inspect.getdoc(Train))]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate", description=inspect.getdoc(Evaluate))]
+    | Annotated[Export, tyro.conf.subcommand("export", description=inspect.getdoc(Export))]
     | Annotated[Paper, tyro.conf.subcommand("paper", description=inspect.getdoc(Paper))]
     | Annotated[Compare, tyro.conf.subcommand("compare", description=inspect.getdoc(Compare))]
     | Annotated[Report, tyro.conf.subcommand("report", description=inspect.getdoc(Report))]
@@ -57,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
         return 0
-    verb: Train | Evaluate | Paper | Compare | Report | Settings | Bench = tyro.cli(
+    verb: Train | Evaluate | Export | Paper | Compare | Report | Settings | Bench = tyro.cli(
         Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"]
     )
     prepare_torch()
