@@ -1,6 +1,6 @@
 // Pictures of laws: for each action its density and its CDF on one axis of returns.
 
-import { h, s, short } from "./dom";
+import { check, h, s, short } from "./dom";
 import type { Law } from "./laws";
 import { padded, quantileOf, ticks } from "./scale";
 
@@ -36,12 +36,12 @@ export function peak(found: Profile): number {
 }
 
 /** The outline of the masses in all bins, smooth where the law has a density and stepped where not. */
-export function densityPath(found: Profile, most: number, top: number, height: number): string {
+export function densityPath(found: Profile, most: number, top: number, height: number, power = 1): string {
   const x = (k: number) => ((k * WIDTH) / BINS).toFixed(1);
   let path = `M0 ${height}`;
   for (let k = 0; k < BINS; k++) {
     const mass = Math.max(0, found.left[k + 1]! - found.left[k]!);
-    const y = (height - (height - top) * Math.min(1, mass / most)).toFixed(1);
+    const y = (height - (height - top) * Math.min(1, mass / most) ** power).toFixed(1);
     path += found.stepped ? `L${x(k)} ${y}L${x(k + 1)} ${y}` : `L${x(k + 0.5)} ${y}`;
   }
   return `${path}L${WIDTH} ${height}Z`;
@@ -99,7 +99,8 @@ class LawRow {
     this.values.textContent = row.text;
     const [top, height] = [4, this.density.height];
     const exact = truth && profile(truth, low, high);
-    this.density.draw(densityPath(row.profile, most, top, height), exact && densityPath(exact, most, top, height), marks, low, high);
+    const outline = (found: Profile) => densityPath(found, most, top, height, LawPlot.rooted ? 0.5 : 1);
+    this.density.draw(outline(row.profile), exact && outline(exact), marks, low, high);
     this.cdf.draw(cdfPath(row.profile, top, height), exact && cdfPath(exact, top, height), marks, low, high);
   }
 }
@@ -156,13 +157,19 @@ export class LawPlot {
   private readonly rows: LawRow[];
   private readonly axes = [h("div", { class: "axis" }), h("div", { class: "axis" })];
   private readonly readout = h("p", { class: "readout", "aria-live": "off" });
+  /** Whether heights are square roots of densities, so that rare returns can be seen beside common ones */
+  static rooted = false;
   private range: [number, number] = [0, 1];
   private shown: readonly RowContent[] = [];
 
   constructor(labels: readonly string[], height?: number) {
     const tall = height ?? (labels.length <= 4 ? 88 : labels.length <= 8 ? 56 : 30);
     this.rows = labels.map((label) => new LawRow(label, tall));
-    const head = h("div", { class: "law head" }, h("span"), h("span", {}, "density"), h("span", {}, "CDF"));
+    const roots = check("√ heights", LawPlot.rooted, (on) => {
+      LawPlot.rooted = on;
+      this.draw(this.shown, ...this.range);
+    });
+    const head = h("div", { class: "law head" }, roots, h("span", {}, "density"), h("span", {}, "CDF"));
     const foot = h("div", { class: "law foot" }, h("span", {}, "return from here on"), ...this.axes);
     this.element.append(head, ...this.rows.map((row) => row.element), foot, this.readout);
     this.element.addEventListener("pointermove", (event) => this.point(event));

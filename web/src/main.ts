@@ -2,10 +2,14 @@
 
 import "uplot/dist/uPlot.min.css";
 import "./page.css";
+import { CalibrationView } from "./calibration";
+import { CompareView } from "./compare";
 import { h, iconButton, isDark } from "./dom";
 import { Model } from "./model";
+import { PaperView } from "./paper";
 import { PlayView } from "./play";
 import type { Document } from "./schema";
+import { TrainView } from "./train";
 
 interface View {
   readonly element: HTMLElement;
@@ -15,6 +19,10 @@ interface View {
 
 const VIEWS: readonly (readonly [name: string, title: string, make: (model: Model) => View])[] = [
   ["play", "Play", (model) => new PlayView(model)],
+  ["calibration", "Calibration", (model) => new CalibrationView(model)],
+  ["train", "Train", (model) => new TrainView(model)],
+  ["compare", "Compare", (model) => new CompareView(model)],
+  ["paper", "Paper", (model) => new PaperView(model)],
 ];
 
 class Page {

@@ -15,7 +15,7 @@ export class MapView {
   private readonly arrows = new Map<number, SVGElement>();
 
   constructor(map: WorldMap, pick?: (state: number) => void, pickable?: ReadonlySet<number>) {
-    this.svg = s("svg", { class: "map", role: "group", "aria-label": "map" });
+    this.svg = s("svg", { class: "map", preserveAspectRatio: "xMinYMin", role: "group", "aria-label": "map" });
     if (map.kind === "grid") this.drawGrid(map.rows, map.columns, map.cells);
     else this.drawGraph(map);
     if (!pick) return;

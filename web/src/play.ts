@@ -108,9 +108,10 @@ export class PlayView {
     this.stage.replaceChildren(empty("Loading the agent…"));
     const player = new LivePlayer(id, {
       hello: ({ agent, table }) => {
+        const again = this.agent?.run.id === agent.run.id && this.episode !== null;
         this.model.agents.set(agent.run.id, agent);
         if (table) this.model.setTable(table);
-        this.open(agent);
+        this.open(agent, again); // a newer checkpoint of the same run: the wishes stay
         this.setPlaying(true);
       },
       step: (step) => this.arrived(step),
@@ -122,12 +123,14 @@ export class PlayView {
   }
 
   /** Build what depends on the agent alone. */
-  private open(agent: AgentCard): void {
+  private open(agent: AgentCard, again = false): void {
     this.agent = agent;
     this.episode = null;
-    this.risk = null;
-    this.riskKey.hidden = true;
-    this.risks.clear(false);
+    if (!again) {
+      this.risk = null;
+      this.riskKey.hidden = true;
+      this.risks.clear(false);
+    }
     const table = this.model.knownTable(agent.run.env);
     const known = table?.agents.find((one) => one.run === agent.run.id);
     this.truth = known?.truth ? new LawTable(known.truth) : null;

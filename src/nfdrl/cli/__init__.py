@@ -19,6 +19,7 @@ from nfdrl.cli.page import Page
 from nfdrl.cli.paper import Paper
 from nfdrl.cli.report import Report
 from nfdrl.cli.train import Train
+from nfdrl.cli.watch import Watch
 from nfdrl.errors import NfdrlError
 
 __all__ = ["main"]
@@ -34,6 +35,7 @@ verbs and an example of each:
   nfdrl compare --envs mdp3,FrozenLake-v1 --methods nfdrl-s,c51 --out out/compare
   nfdrl report out --out out/report      a table and learning curves of all runs in a folder
   nfdrl page out/cartpole --out law.html     episodes and their laws, in one file for any browser
+  nfdrl watch out                            the same page, live, for all runs in a folder
   nfdrl bench losses --out out/bench
 
 `nfdrl VERB --help` explains a verb; `nfdrl --version` prints the version."""
@@ -47,6 +49,7 @@ Verb = (
     | Annotated[Compare, tyro.conf.subcommand("compare", description=inspect.getdoc(Compare))]
     | Annotated[Report, tyro.conf.subcommand("report", description=inspect.getdoc(Report))]
     | Annotated[Page, tyro.conf.subcommand("page", description=inspect.getdoc(Page))]
+    | Annotated[Watch, tyro.conf.subcommand("watch", description=inspect.getdoc(Watch))]
     | Annotated[Bench, tyro.conf.subcommand("bench", description=inspect.getdoc(Bench))]
 )
 
@@ -57,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
         return 0
-    verb: Train | Evaluate | Paper | Compare | Report | Page | Bench = tyro.cli(
+    verb: Train | Evaluate | Paper | Compare | Report | Page | Watch | Bench = tyro.cli(
         Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"]
     )
     prepare_torch()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import gymnasium
@@ -38,10 +38,10 @@ def record_episode(stage: Stage, run: str, seed: int, *, max_steps: int, frames:
 
     An episode is played twice if it is drawn: the first time to see how long it is.
     """
-    moments = _played(stage, seed, max_steps, every=0, track=track)
+    moments = _played(stage, seed, max_steps, track=track)
     every = max(1, -(-len(moments) // frames)) if stage.drawn and frames else 0
     if every:
-        moments = _played(stage, seed, max_steps, every=every)
+        moments = _played(stage, seed, len(moments), range(0, len(moments), every))
     end: End = moments[-1].end if moments[-1].end != "running" else "cut off"
     rewards, ends = (np.array([getattr(m, name) for m in moments]) for name in ("learned_reward", "ends"))
     followed = discounted(rewards, ends, stage.agent.config.discount) if end == "terminated" else None
@@ -61,11 +61,12 @@ def record_episode(stage: Stage, run: str, seed: int, *, max_steps: int, frames:
     )
 
 
-def _played(stage: Stage, seed: int, max_steps: int, every: int, track: Track = iter) -> list[Moment]:
+def _played(stage: Stage, seed: int, max_steps: int, drawn: Container[int] = (), track: Track = iter) -> list[Moment]:
+    """An episode, with pictures of the steps in `drawn`."""
     stage.reset(seed)
     moments: list[Moment] = []
     for t in track(range(max_steps)):
-        moments.append(stage.step(draw=every > 0 and t % every == 0))
+        moments.append(stage.step(draw=t in drawn))
         if stage.over:
             break
     return moments
@@ -124,8 +125,9 @@ def _truth(mdp: FiniteMDP, policy: Array, discount: float) -> ReturnTruth | None
 def probe_table(stages: Sequence[Stage], runs: Sequence[FoundRun], seed: int, count: int = 12) -> StateTable:
     """All agents of one environment in a few states of the first one's episode, each with its picture."""
     stage = stages[0]
-    moments = _played(stage, seed, 1_000, every=1)
-    at = np.unique(np.linspace(0, len(moments) - 1, min(count, len(moments))).astype(int)).tolist()
+    length = len(_played(stage, seed, 1_000))
+    at = np.unique(np.linspace(0, length - 1, min(count, length)).astype(int)).tolist()
+    moments = _played(stage, seed, length, at)
     observations = [moments[t].observation for t in at]
     pictures = [moments[t].picture or "" for t in at]
     agents = []
