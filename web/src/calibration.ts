@@ -3,7 +3,6 @@
 import { calibrate, coverage, NOMINAL, type Calibration } from "./calibrate";
 import { check, colourOf, empty, h, s, select, short } from "./dom";
 import type { Model } from "./model";
-import { parse } from "./risk";
 
 const BINS = 10;
 const [WIDTH, HEIGHT, LEFT, FLOOR] = [420, 230, 44, 200];
@@ -36,8 +35,7 @@ export class CalibrationView {
   refresh(): void {
     const agent = this.model.agents.get(this.run);
     const mine = this.model.episodes.filter((episode) => episode.run === this.run && episode.end !== "running");
-    const own = agent && parse(agent.risk) ? agent.risk : null;
-    const found = calibrate(mine, this.firstOnly, own);
+    const found = calibrate(mine, this.firstOnly, agent?.risk ?? null);
     if (!found.levels.length) {
       const why = mine.length ? "None of its episodes ended by itself." : "No episode has ended yet.";
       this.content.replaceChildren(empty(`${why} A return is known once an episode has ended, not when it was cut off.`));

@@ -96,7 +96,7 @@ export class CompareView {
     this.plots.replaceChildren(
       h("h2", { id: "state" }, table.names[state]!),
       ...this.contestants.map((one, k) => {
-        const plot = new LawPlot(table.actions, table.actions.length > 8 ? 30 : 60);
+        const plot = new LawPlot(table.actions, k === 0 ? () => this.refresh() : undefined, table.actions.length > 8 ? 30 : 60);
         plot.draw(laws[k]!.map((law, action) => this.row(one, law, truths[k]![action]!, action)), low, high);
         return h("article", { "aria-label": one.run.name }, this.heading(one), plot.element);
       }),

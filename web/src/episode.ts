@@ -35,7 +35,7 @@ export class EpisodeData {
   constructor(
     readonly run: string,
     readonly seed: number,
-    readonly risk: string | null,
+    public risk: string | null, // null if it was changed during the episode
   ) {}
 
   /** A recorded episode. */
@@ -64,6 +64,7 @@ export class EpisodeData {
     this.note = step.laws.note;
     if (step.frame !== null) this.frames.push(step.frame);
     this.end = step.end;
+    if (step.risk !== this.risk) this.risk = null;
     if (step.end === "terminated") this.followed = discounted(this.learned, this.ends, discount);
   }
 
@@ -78,6 +79,11 @@ export class EpisodeData {
 
   picture(t: number): string | null {
     return this.frames[Math.min(this.frames.length - 1, Math.floor(t / this.every))] ?? null;
+  }
+
+  /** Give the memory of the pictures back. */
+  forgetPictures(): void {
+    this.frames = [];
   }
 
   /** The sum of the rewards before a step. */

@@ -162,14 +162,15 @@ export class LawPlot {
   private range: [number, number] = [0, 1];
   private shown: readonly RowContent[] = [];
 
-  constructor(labels: readonly string[], height?: number) {
+  /** `again` draws whatever shows laws again, after a change of how heights are shown; without it there is no switch. */
+  constructor(labels: readonly string[], again?: () => void, height?: number) {
     const tall = height ?? (labels.length <= 4 ? 88 : labels.length <= 8 ? 56 : 30);
     this.rows = labels.map((label) => new LawRow(label, tall));
-    const roots = check("√ heights", LawPlot.rooted, (on) => {
+    const roots = again && check("√ heights", LawPlot.rooted, (on) => {
       LawPlot.rooted = on;
-      this.draw(this.shown, ...this.range);
-    });
-    const head = h("div", { class: "law head" }, roots, h("span", {}, "density"), h("span", {}, "CDF"));
+      again();
+    }); // prettier-ignore
+    const head = h("div", { class: "law head" }, roots ?? h("span"), h("span", {}, "density"), h("span", {}, "CDF"));
     const foot = h("div", { class: "law foot" }, h("span", {}, "return from here on"), ...this.axes);
     this.element.append(head, ...this.rows.map((row) => row.element), foot, this.readout);
     this.element.addEventListener("pointermove", (event) => this.point(event));

@@ -8,6 +8,12 @@ export type WorldMap = NonNullable<AgentCard["map"]>;
 const CELL = 60;
 const KINDS: Record<string, string> = { S: "start", F: "plain", H: "hole", G: "goal" };
 
+/** The point at distance r from (x, y) on the way to another point. */
+function towards(x: number, y: number, toX: number, toY: number, r: number): [number, number] {
+  const length = Math.hypot(toX - x, toY - y) || 1;
+  return [x + (r * (toX - x)) / length, y + (r * (toY - y)) / length];
+}
+
 /** A map whose states can be marked, and clicked if someone listens. */
 export class MapView {
   readonly svg: SVGSVGElement;
@@ -54,16 +60,18 @@ export class MapView {
     const [dx, dy, r] = [92, 74, 24];
     const xs = map.nodes.map((node) => node.x * dx);
     const ys = map.nodes.map((node) => node.y * dy);
-    const [left, top] = [Math.min(...xs) - 40, Math.min(...ys) - 40];
-    this.svg.setAttribute("viewBox", `${left} ${top} ${Math.max(...xs) + 40 - left} ${Math.max(...ys) + 40 - top}`);
+    const [left, top] = [Math.min(...xs) - 40, Math.min(...ys) - 64];
+    this.svg.setAttribute("viewBox", `${left} ${top} ${Math.max(...xs) + 40 - left} ${Math.max(...ys) + 64 - top}`);
     for (const { source, target } of map.edges) {
-      const [x, y] = [xs[target]! - xs[source]!, ys[target]! - ys[source]!];
-      const length = Math.hypot(x, y) || 1;
-      const [ux, uy] = [(x / length) * r, (y / length) * r];
-      const [ex, ey] = [xs[target]! - ux, ys[target]! - uy];
+      const [x0, y0, x1, y1] = [xs[source]!, ys[source]!, xs[target]!, ys[target]!];
+      const far = map.nodes[target]!.x - map.nodes[source]!.x > 1; // bowed, so that it does not cross what lies between
+      const bow = far ? (y0 > 0 ? 1 : -1) * (18 + 0.12 * Math.abs(x1 - x0)) : 0;
+      const [cx, cy] = [(x0 + x1) / 2, (y0 + y1) / 2 + 2 * bow];
+      const [sx, sy] = towards(x0, y0, cx, cy, r);
+      const [ex, ey] = towards(x1, y1, cx, cy, r);
+      const [ux, uy] = [x1 - ex, y1 - ey];
       const tip = `M${ex} ${ey}L${ex - 0.3 * ux + 0.18 * uy} ${ey - 0.3 * uy - 0.18 * ux}L${ex - 0.3 * ux - 0.18 * uy} ${ey - 0.3 * uy + 0.18 * ux}Z`;
-      this.svg.append(s("path", { class: "edge", d: `M${xs[source]! + ux} ${ys[source]! + uy}L${ex} ${ey}` }));
-      this.svg.append(s("path", { class: "tip", d: tip }));
+      this.svg.append(s("path", { class: "edge", d: `M${sx} ${sy}Q${cx} ${cy} ${ex} ${ey}` }), s("path", { class: "tip", d: tip }));
     }
     map.nodes.forEach((node, state) => {
       const spot = s("g", { class: `cell ${node.terminal ? "goal" : "plain"}`, role: "img", "data-state": state, "aria-label": node.name });

@@ -73,9 +73,11 @@ export class Model {
     return this.runs.find((run) => run.id === id);
   }
 
+  /** Begin an episode; of those before it, a few are kept for calibration. */
   add(episode: EpisodeData): void {
+    for (const before of this.episodes) before.forgetPictures();
     this.episodes.push(episode);
-    if (this.live && this.episodes.length > KEPT) this.episodes.splice(0, this.episodes.length - KEPT);
+    if (this.episodes.length > KEPT) this.episodes.splice(0, this.episodes.length - KEPT);
   }
 
   private curve(curve: Curve): boolean {

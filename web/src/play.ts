@@ -16,6 +16,7 @@ const SPEEDS = [0.25, 0.5, 1, 2, 4, 8];
 const MAP_RATE = 4; // steps per second on a map, where a picture's own rate would be too fast to follow
 const SAMPLED = 150; // steps of an episode that decide its axis
 const DEFAULT_ALPHA = 0.1;
+const TIMELINE = 250; // milliseconds between two drawings of a timeline that grows
 
 export class PlayView {
   readonly element = h("section", { class: "play" });
@@ -45,6 +46,7 @@ export class PlayView {
   private due = 0;
   private last = 0;
   private drawing = false;
+  private timelineDue = 0;
   private counting = new AbortController();
 
   constructor(private readonly model: Model) {
@@ -136,7 +138,7 @@ export class PlayView {
     this.truth = known?.truth ? new LawTable(known.truth) : null;
     this.truthKind = known?.truth_kind ?? "";
     this.truthRows = new Map(table?.states.map((state, row) => [state, row]));
-    this.plot = new LawPlot(agent.actions);
+    this.plot = new LawPlot(agent.actions, () => this.request());
     this.map = agent.map && new MapView(agent.map);
     this.scene.replaceChildren(this.map ? this.map.svg : this.picture, this.caption);
     const about = h("p", { class: "about" }, `${agent.run.label} on ${agent.run.env} after ${agent.step.toLocaleString("en")} steps of training. Acts by: ${agent.risk ?? "a function of its own"}.`);
@@ -283,7 +285,11 @@ export class PlayView {
     this.plot!.draw(laws.map((law, action) => this.row(law, action, taken, preferred, state)), ...this.axis);
     if (this.map) this.map.mark(state);
     else this.drawPicture(episode.picture(t));
-    if (this.player) this.timeline.show(episode);
+    if (this.player && (performance.now() > this.timelineDue || episode.end !== "running")) {
+      this.timelineDue = performance.now() + TIMELINE;
+      this.timeline.show(episode);
+      this.countChoices();
+    }
     const label = `step ${t + 1} of ${episode.length}${this.player && episode.end === "running" ? "…" : ""}`;
     const action = `${this.agent!.actions[taken]}${preferred === taken ? "" : `, ${title(this.risk!)}: ${this.agent!.actions[preferred]}`}`;
     this.timeline.at(t, label);

@@ -44,6 +44,9 @@ class Page:
     figures: Path | None = None
     """Folder of figures, such as those of `nfdrl paper`, which then go into the page with their commands."""
 
+    env: str | None = None
+    """Another environment with the same observations and actions."""
+
     method: str | None = None
     """package.module:METHOD if a run's method is your own: loading by itself imports nothing."""
 
@@ -70,7 +73,7 @@ class Page:
         with Progress() as bars:
             document = record(
                 found,
-                lambda path: Agent.load(path, method=method, risk=self.risk, replay=False),
+                lambda path: Agent.load(path, self.env, method=method, risk=self.risk, replay=False),
                 options,
                 command_of("page", self),
                 lambda steps: bars.track(steps, "playing"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +33,8 @@ class FoundRun:
 
     def dormant(self) -> float | None:
         """The share of units at zero in the last line of metrics that says so."""
-        rows = [row.get("dormant") for row in _rows(self.folder / layout.METRICS, 0)[0]]
-        known = [float(value) for value in rows if value]
+        columns, _ = _columns(self.folder / layout.METRICS, 0)
+        known = [value for value in columns.get("dormant", ()) if not math.isnan(value)]
         return known[-1] if known else None
 
 
@@ -99,31 +100,32 @@ def read_curve(run: FoundRun, offset: int = 0) -> Curve | None:
     path = run.folder / layout.METRICS
     size = path.stat().st_size if path.is_file() else 0
     fresh = offset <= 0 or size < offset
-    rows, end = _rows(path, 0 if fresh else offset)
-    if not rows:
+    columns, end = _columns(path, 0 if fresh else offset)
+    if not columns:
         return None
-    columns = {name: pack([_number(row.get(name)) for row in rows]) for name in rows[0] if name}
-    return Curve(run.card.id, columns, end, fresh)
+    return Curve(run.card.id, {name: pack(values) for name, values in columns.items()}, end, fresh)
 
 
-def _rows(path: Path, offset: int) -> tuple[list[dict[str, str]], int]:
-    """Whole lines after `offset` bytes, and where they end."""
+def _columns(path: Path, offset: int) -> tuple[dict[str, list[float]], int]:
+    """The columns of all whole lines after `offset` bytes, NaN where a cell is no number, and where those lines end."""
     if not path.is_file():
-        return [], 0
+        return {}, 0
     with path.open("rb") as file:
         header = file.readline()
         file.seek(max(offset, len(header)))
         text = file.read(MOST_BYTES)
     whole = text[: text.rfind(b"\n") + 1]
-    lines = io.StringIO((header + whole).decode("utf-8", "replace"), newline="")
-    return list(csv.DictReader(lines)), max(offset, len(header)) + len(whole)
+    names, *rows = csv.reader(io.StringIO((header + whole).decode("utf-8", "replace"), newline=""))
+    columns = zip(*(row for row in rows if len(row) == len(names)), strict=True)
+    numbers = {name: [_number(cell) for cell in column] for name, column in zip(names, columns, strict=False)}
+    return numbers, max(offset, len(header)) + len(whole)
 
 
-def _number(text: str | None) -> float:
+def _number(text: str) -> float:
     try:
         return float(text or "nan")
     except ValueError:
-        return float("nan")
+        return math.nan
 
 
 def find_figures(root: Path) -> dict[str, FoundFigure]:
