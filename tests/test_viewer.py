@@ -75,6 +75,7 @@ def test_the_bundle_was_built_from_these_sources():
     names = [f"src/{path.name}" for path in sorted((web / "src").iterdir(), key=lambda path: path.name)]
     for name in [*names, "build.mjs", "package-lock.json", "page.html"]:
         digest.update(name.encode() + b"\0" + (web / name).read_bytes() + b"\0")
+    digest.update((STATIC / "schema.json").read_bytes())
     assert (STATIC / "sources.sha256").read_text().strip() == digest.hexdigest(), "run: make page"
 
 
@@ -291,6 +292,11 @@ def test_ids_lead_nowhere(run, tmp_path):
     assert list(found) == [run.card.id]
     assert re.fullmatch("[0-9a-f]{12}", run.card.id)
     assert found[run.card.id].card.name == "one"
+
+
+def test_a_run_is_a_folder_of_one_run(run):
+    (found,) = find_runs(run.folder).values()
+    assert (found.card.name, found.card.id) == ("one", run.card.id)
 
 
 def test_figures_come_with_their_commands(tmp_path):

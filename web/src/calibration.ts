@@ -24,10 +24,12 @@ export class CalibrationView {
       this.refresh();
     };
     const options = h("div", { class: "options" }, runs.length > 1 && select("agent", runs, this.run, pick));
-    options.append(check("first steps of episodes only", false, (on) => {
-      this.firstOnly = on;
-      this.refresh();
-    })); // prettier-ignore
+    options.append(
+      check("first steps of episodes only", false, (on) => {
+        this.firstOnly = on;
+        this.refresh();
+      }),
+    );
     this.element.append(options, this.content);
     this.refresh();
   }
@@ -38,13 +40,42 @@ export class CalibrationView {
     const found = calibrate(mine, this.firstOnly, agent?.risk ?? null);
     if (!found.levels.length) {
       const why = mine.length ? "None of its episodes ended by itself." : "No episode has ended yet.";
-      this.content.replaceChildren(empty(`${why} A return is known once an episode has ended, not when it was cut off.`));
+      this.content.replaceChildren(
+        empty(`${why} A return is known once an episode has ended, not when it was cut off.`),
+      );
       return;
     }
     const count = `${found.levels.length.toLocaleString("en")} returns of ${found.episodes} episodes`;
     this.content.replaceChildren(
-      h("p", { class: "about", role: "status" }, `${count}, each the level of its return in the law of the action taken. The steps of one episode share their future, so count the episodes.`),
-      h("div", { class: "pair" }, h("figure", {}, this.histogram(found), h("figcaption", {}, "Levels (PIT): flat if the laws are right; the band holds 95 % of bars for as many independent episodes.")), h("figure", {}, this.coverage(found), h("figcaption", {}, "Coverage: the share of returns inside the central intervals, against their nominal share."))),
+      h(
+        "p",
+        { class: "about", role: "status" },
+        `${count}, each the level of its return in the law of the action taken. The steps of one episode share their future, so count the episodes.`,
+      ),
+      h(
+        "div",
+        { class: "pair" },
+        h(
+          "figure",
+          {},
+          this.histogram(found),
+          h(
+            "figcaption",
+            {},
+            "Levels (PIT): flat if the laws are right; the band holds 95 % of bars for as many independent episodes.",
+          ),
+        ),
+        h(
+          "figure",
+          {},
+          this.coverage(found),
+          h(
+            "figcaption",
+            {},
+            "Coverage: the share of returns inside the central intervals, against their nominal share.",
+          ),
+        ),
+      ),
       this.flags(found, agent?.dormant ?? null),
     );
   }
@@ -63,11 +94,26 @@ export class CalibrationView {
     const most = Math.max(1.5, ...heights, Math.min(1 + reach, 3));
     const y = (height: number) => FLOOR - (FLOOR - 10) * Math.min(1, Math.max(0, height) / most);
     const svg = this.frame("histogram of the levels of returns in their laws");
-    svg.append(s("rect", { class: "band", x: LEFT, width: WIDTH - LEFT - 10, y: y(1 + reach), height: y(1 - reach) - y(1 + reach) }));
+    svg.append(
+      s("rect", {
+        class: "band",
+        x: LEFT,
+        width: WIDTH - LEFT - 10,
+        y: y(1 + reach),
+        height: y(1 - reach) - y(1 + reach),
+      }),
+    );
     const width = (WIDTH - LEFT - 10) / BINS;
-    heights.forEach((height, k) => svg.append(s("rect", { class: "bar", x: LEFT + k * width + 1, width: width - 2, y: y(height), height: FLOOR - y(height) })));
+    heights.forEach((height, k) =>
+      svg.append(
+        s("rect", { class: "bar", x: LEFT + k * width + 1, width: width - 2, y: y(height), height: FLOOR - y(height) }),
+      ),
+    );
     svg.append(s("path", { class: "even", d: `M${LEFT} ${y(1)}H${WIDTH - 10}` }));
-    for (const tick of [0, 0.25, 0.5, 0.75, 1]) svg.append(s("text", { class: "tick middle", x: LEFT + tick * (WIDTH - LEFT - 10), y: FLOOR + 18 }, String(tick)));
+    for (const tick of [0, 0.25, 0.5, 0.75, 1])
+      svg.append(
+        s("text", { class: "tick middle", x: LEFT + tick * (WIDTH - LEFT - 10), y: FLOOR + 18 }, String(tick)),
+      );
     for (const tick of [0, 1]) svg.append(s("text", { class: "tick end", x: LEFT - 6, y: y(tick) + 4 }, String(tick)));
     return svg;
   }
@@ -93,8 +139,16 @@ export class CalibrationView {
       "ul",
       { class: "flags" },
       flag(found.outside > 0, `returns outside the range of their law: ${short(100 * found.outside, 2)} %`),
-      flag(found.boundary > BOUNDARY, `mass at the ends of the range: ${short(100 * found.boundary, 2)} % (2 % if it were even)`),
-      flag((dormant ?? 0) > DORMANT, dormant === null ? "dormant units: not reported" : `dormant units in the layer with most of them: ${short(100 * dormant, 2)} %`),
+      flag(
+        found.boundary > BOUNDARY,
+        `mass at the ends of the range: ${short(100 * found.boundary, 2)} % (2 % if it were even)`,
+      ),
+      flag(
+        (dormant ?? 0) > DORMANT,
+        dormant === null
+          ? "dormant units: not reported"
+          : `dormant units in the layer with most of them: ${short(100 * dormant, 2)} %`,
+      ),
     );
   }
 }

@@ -33,10 +33,17 @@ export class CompareView {
     const envs = [...new Set(model.runs.filter((run) => run.playable).map((run) => run.env))];
     this.env = envs[0] ?? "";
     if (envs.length > 1) {
-      this.element.append(select("environment", envs.map((env) => [env, env] as const), this.env, (env) => {
-        this.env = env;
-        void this.load();
-      })); // prettier-ignore
+      this.element.append(
+        select(
+          "environment",
+          envs.map((env) => [env, env] as const),
+          this.env,
+          (env) => {
+            this.env = env;
+            void this.load();
+          },
+        ),
+      );
     }
     this.element.append(this.content);
     void this.load();
@@ -54,7 +61,9 @@ export class CompareView {
       const run = this.model.run(found.run);
       const distances = [found.cramer, found.w1].map((packed) => (packed === null ? null : unpack(packed)));
       const truth = found.truth && new LawTable(found.truth);
-      return run ? [{ run, found, laws: new LawTable(found.laws), truth, cramer: distances[0]!, w1: distances[1]! }] : [];
+      return run
+        ? [{ run, found, laws: new LawTable(found.laws), truth, cramer: distances[0]!, w1: distances[1]! }]
+        : [];
     });
     this.state = 0;
     this.content.replaceChildren(h("div", { class: "picker" }, this.picker(table)), this.plots);
@@ -68,15 +77,28 @@ export class CompareView {
     if (table.map) {
       const rows = new Map(table.states.map((state, row) => [state, row]));
       this.map = new MapView(table.map, (state) => this.pick(rows.get(state)!), new Set(table.states));
-      if (table.map.kind === "grid") this.map.write(new Map(table.states.map((state, row) => [state, table.actions[this.contestants[0]!.found.chosen[row]!]!])));
-      return h("div", {}, h("p", { class: "note" }, "Click on a state. Arrows: what the first agent does."), this.map.svg);
+      if (table.map.kind === "grid")
+        this.map.write(
+          new Map(table.states.map((state, row) => [state, table.actions[this.contestants[0]!.found.chosen[row]!]!])),
+        );
+      return h(
+        "div",
+        {},
+        h("p", { class: "note" }, "Click on a state. Arrows: what the first agent does."),
+        this.map.svg,
+      );
     }
     table.names.forEach((name, row) => {
       const picture = table.pictures?.[row];
       const image = picture ? h("img", { src: picture, alt: "" }) : null;
       this.thumbs.push(h("button", { type: "button", class: "thumb", click: () => this.pick(row) }, image, name));
     });
-    return h("div", {}, h("p", { class: "note" }, "States of one episode of the first agent."), h("div", { class: "thumbs" }, ...this.thumbs));
+    return h(
+      "div",
+      {},
+      h("p", { class: "note" }, "States of one episode of the first agent."),
+      h("div", { class: "thumbs" }, ...this.thumbs),
+    );
   }
 
   private pick(row: number): void {
@@ -90,14 +112,27 @@ export class CompareView {
     const { table, state } = this;
     if (!table) return;
     const laws = this.contestants.map(({ laws }) => laws.row(state));
-    const truths = this.contestants.map(({ truth }) => table.actions.map((_, action) => truth?.at(state, action) ?? null));
+    const truths = this.contestants.map(({ truth }) =>
+      table.actions.map((_, action) => truth?.at(state, action) ?? null),
+    );
     const known = truths.flat().filter((law): law is Law => law !== null);
-    const [low, high] = axisOf([...laws, known].filter((row) => row.length), []);
+    const [low, high] = axisOf(
+      [...laws, known].filter((row) => row.length),
+      [],
+    );
     this.plots.replaceChildren(
       h("h2", { id: "state" }, table.names[state]!),
       ...this.contestants.map((one, k) => {
-        const plot = new LawPlot(table.actions, k === 0 ? () => this.refresh() : undefined, table.actions.length > 8 ? 30 : 60);
-        plot.draw(laws[k]!.map((law, action) => this.row(one, law, truths[k]![action]!, action)), low, high);
+        const plot = new LawPlot(
+          table.actions,
+          k === 0 ? () => this.refresh() : undefined,
+          table.actions.length > 8 ? 30 : 60,
+        );
+        plot.draw(
+          laws[k]!.map((law, action) => this.row(one, law, truths[k]![action]!, action)),
+          low,
+          high,
+        );
         return h("article", { "aria-label": one.run.name }, this.heading(one), plot.element);
       }),
       ...this.summary(),
@@ -106,7 +141,11 @@ export class CompareView {
   }
 
   private heading({ run, found }: Contestant): HTMLElement {
-    const dot = s("svg", { viewBox: "0 0 10 10", class: "dot", "aria-hidden": "true" }, s("circle", { cx: 5, cy: 5, r: 5, fill: colourOf(run.colour) }));
+    const dot = s(
+      "svg",
+      { viewBox: "0 0 10 10", class: "dot", "aria-hidden": "true" },
+      s("circle", { cx: 5, cy: 5, r: 5, fill: colourOf(run.colour) }),
+    );
     const grey = found.truth ? ` Grey: the ${found.truth_kind} of its own policy.` : "";
     return h("h3", {}, dot, `${run.label} `, h("span", { class: "soft" }, `${run.name}, seed ${run.seed}.${grey}`));
   }
@@ -114,10 +153,25 @@ export class CompareView {
   private row(one: Contestant, law: Law, truth: Law | null, action: number) {
     const [mean, cvar] = [law.mean(), law.cvar(ALPHA)];
     const k = this.state * one.laws.actions + action;
-    const distance = one.cramer && one.cramer[k]! >= 0 ? `\nCramér ${short(one.cramer[k]!, 2)}\nW₁ ${short(one.w1![k]!, 2)}` : "";
+    const distance =
+      one.cramer && one.cramer[k]! >= 0 ? `\nCramér ${short(one.cramer[k]!, 2)}\nW₁ ${short(one.w1![k]!, 2)}` : "";
     const text = `mean ${short(mean)}\nCVaR ${ALPHA.toFixed(2)} ${short(cvar)}${distance}`;
-    const marks = { values: [{ kind: "mean", at: mean }, { kind: "cvar", at: cvar }] as const, came: null };
-    return { law, truth, marks, chosen: one.found.chosen[this.state] === action, preferred: false, colour: colourOf(one.run.colour), text };
+    const marks = {
+      values: [
+        { kind: "mean", at: mean },
+        { kind: "cvar", at: cvar },
+      ] as const,
+      came: null,
+    };
+    return {
+      law,
+      truth,
+      marks,
+      chosen: one.found.chosen[this.state] === action,
+      preferred: false,
+      colour: colourOf(one.run.colour),
+      text,
+    };
   }
 
   /** The mean distance of every agent over all states and actions. */
@@ -133,7 +187,19 @@ export class CompareView {
       { class: "distances" },
       h("caption", {}, "Distance to the exact laws of each agent's own policy, mean over all states and actions"),
       h("thead", {}, h("tr", {}, ...["agent", "Cramér", "W₁"].map((name) => h("th", { scope: "col" }, name)))),
-      h("tbody", {}, ...rows.map(({ run, cramer, w1 }) => h("tr", {}, h("th", { scope: "row" }, `${run.label} · ${run.name}`), h("td", {}, short(mean(cramer!))), h("td", {}, short(mean(w1!)))))),
+      h(
+        "tbody",
+        {},
+        ...rows.map(({ run, cramer, w1 }) =>
+          h(
+            "tr",
+            {},
+            h("th", { scope: "row" }, `${run.label} · ${run.name}`),
+            h("td", {}, short(mean(cramer!))),
+            h("td", {}, short(mean(w1!))),
+          ),
+        ),
+      ),
     );
     return [table];
   }

@@ -107,7 +107,8 @@ export class EpisodeData {
     const value = valuation(risk);
     while (chosen.length < this.length && !stop.aborted) {
       const until = performance.now() + SLICE;
-      while (chosen.length < this.length && performance.now() < until) chosen.push(best(this.laws(chosen.length), value));
+      while (chosen.length < this.length && performance.now() < until)
+        chosen.push(best(this.laws(chosen.length), value));
       told(chosen);
       await new Promise((resume) => setTimeout(resume));
     }

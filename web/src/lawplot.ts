@@ -111,8 +111,11 @@ class Panel {
   private readonly truth = s("path", { class: "truth" });
   private readonly law = s("path", { class: "curve" });
   private readonly came = s("path", { class: "came" });
-  private readonly marks = { mean: s("path", { class: "mark mean" }), cvar: s("path", { class: "mark cvar" }),
-    risk: s("path", { class: "mark risk" }) }; // prettier-ignore
+  private readonly marks = {
+    mean: s("path", { class: "mark mean" }),
+    cvar: s("path", { class: "mark cvar" }),
+    risk: s("path", { class: "mark risk" }),
+  };
 
   constructor(
     readonly height: number,
@@ -120,7 +123,13 @@ class Panel {
   ) {
     const box = `0 0 ${WIDTH} ${height}`;
     const kind = label.startsWith("CDF") ? "cdf" : "density";
-    this.svg = s("svg", { viewBox: box, preserveAspectRatio: "none", class: `panel ${kind}`, role: "img", "aria-label": label });
+    this.svg = s("svg", {
+      viewBox: box,
+      preserveAspectRatio: "none",
+      class: `panel ${kind}`,
+      role: "img",
+      "aria-label": label,
+    });
     const floor = s("path", { class: "floor", d: `M0 ${height - 0.5}H${WIDTH}` });
     this.svg.append(floor, this.truth, this.law, this.came, ...Object.values(this.marks));
     this.svg.style.height = `${height}px`;
@@ -166,10 +175,12 @@ export class LawPlot {
   constructor(labels: readonly string[], again?: () => void, height?: number) {
     const tall = height ?? (labels.length <= 4 ? 88 : labels.length <= 8 ? 56 : 30);
     this.rows = labels.map((label) => new LawRow(label, tall));
-    const roots = again && check("√ heights", LawPlot.rooted, (on) => {
-      LawPlot.rooted = on;
-      again();
-    }); // prettier-ignore
+    const roots =
+      again &&
+      check("√ heights", LawPlot.rooted, (on) => {
+        LawPlot.rooted = on;
+        again();
+      });
     const head = h("div", { class: "law head" }, roots ?? h("span"), h("span", {}, "density"), h("span", {}, "CDF"));
     const foot = h("div", { class: "law foot" }, h("span", {}, "return from here on"), ...this.axes);
     this.element.append(head, ...this.rows.map((row) => row.element), foot, this.readout);

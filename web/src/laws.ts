@@ -358,7 +358,10 @@ export class MixtureLaw implements Law {
 
   pdf(y: number): number | null {
     if (!this.smooth) return null;
-    return sum(this.weights.length, (i) => (this.weights[i]! * phi((y - this.means[i]!) / this.stds[i]!)) / this.stds[i]!);
+    return sum(
+      this.weights.length,
+      (i) => (this.weights[i]! * phi((y - this.means[i]!) / this.stds[i]!)) / this.stds[i]!,
+    );
   }
 
   support(): [number, number] {

@@ -34,7 +34,11 @@ class Page {
   constructor(private readonly model: Model) {
     const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "views" });
     for (const [name, title] of VIEWS) {
-      const tab = h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "panel", click: () => this.go(name) }, title);
+      const tab = h(
+        "button",
+        { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "panel", click: () => this.go(name) },
+        title,
+      );
       this.tabs.set(name, tab);
       tabs.append(tab);
     }

@@ -45,7 +45,12 @@ export class MapView {
     [...cells].forEach((letter, state) => {
       const [x, y] = [(state % columns) * CELL, Math.floor(state / columns) * CELL];
       const kind = KINDS[letter] ?? "plain";
-      const spot = s("g", { class: `cell ${kind}`, role: "img", "data-state": state, "aria-label": `state ${state}, ${kind}` });
+      const spot = s("g", {
+        class: `cell ${kind}`,
+        role: "img",
+        "data-state": state,
+        "aria-label": `state ${state}, ${kind}`,
+      });
       spot.append(s("rect", { x: x + 1.5, y: y + 1.5, width: CELL - 3, height: CELL - 3, rx: 5 }));
       if (kind !== "plain") spot.append(s("text", { x: x + 8, y: y + 17, class: "small" }, kind));
       const arrow = s("text", { x: x + CELL / 2, y: y + CELL / 2 + 9, class: "arrow" });
@@ -71,10 +76,18 @@ export class MapView {
       const [ex, ey] = towards(x1, y1, cx, cy, r);
       const [ux, uy] = [x1 - ex, y1 - ey];
       const tip = `M${ex} ${ey}L${ex - 0.3 * ux + 0.18 * uy} ${ey - 0.3 * uy - 0.18 * ux}L${ex - 0.3 * ux - 0.18 * uy} ${ey - 0.3 * uy + 0.18 * ux}Z`;
-      this.svg.append(s("path", { class: "edge", d: `M${sx} ${sy}Q${cx} ${cy} ${ex} ${ey}` }), s("path", { class: "tip", d: tip }));
+      this.svg.append(
+        s("path", { class: "edge", d: `M${sx} ${sy}Q${cx} ${cy} ${ex} ${ey}` }),
+        s("path", { class: "tip", d: tip }),
+      );
     }
     map.nodes.forEach((node, state) => {
-      const spot = s("g", { class: `cell ${node.terminal ? "goal" : "plain"}`, role: "img", "data-state": state, "aria-label": node.name });
+      const spot = s("g", {
+        class: `cell ${node.terminal ? "goal" : "plain"}`,
+        role: "img",
+        "data-state": state,
+        "aria-label": node.name,
+      });
       spot.append(s("circle", { cx: xs[state]!, cy: ys[state]!, r }));
       spot.append(s("text", { x: xs[state]!, y: ys[state]! + 4, class: "node" }, node.name));
       this.spots.set(state, spot);

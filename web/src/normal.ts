@@ -32,7 +32,7 @@ export function erfc(x: number): number {
 const TABLE_END = 6;
 const PER_UNIT = 128;
 const TABLE = Float64Array.from({ length: TABLE_END * PER_UNIT + 2 }, (_, k) => 1 - erfc(k / PER_UNIT));
-const SLOPES = Float64Array.from(TABLE, (_, k) => TWO_OVER_SQRT_PI * Math.exp(-((k / PER_UNIT) ** 2)) / PER_UNIT);
+const SLOPES = Float64Array.from(TABLE, (_, k) => (TWO_OVER_SQRT_PI * Math.exp(-((k / PER_UNIT) ** 2))) / PER_UNIT);
 
 /** erf(x) to 1e-10, by cubic interpolation in a table: fast enough for every law of an episode. */
 export function erf(x: number): number {

@@ -60,7 +60,9 @@ export class PlayView {
   private start(): void {
     const runs = this.model.runs.filter((run) => run.playable);
     if (!runs.length) {
-      this.element.replaceChildren(empty("No saved agent yet. Train one: ", "nfdrl train --env CartPole-v1 --out out/pole"));
+      this.element.replaceChildren(
+        empty("No saved agent yet. Train one: ", "nfdrl train --env CartPole-v1 --out out/pole"),
+      );
       return;
     }
     const choice = runs.length > 1;
@@ -71,7 +73,12 @@ export class PlayView {
   }
 
   private buildControls(): void {
-    const rate = select("speed", SPEEDS.map((speed) => [String(speed), `${speed}×`] as const), "1", (speed) => this.setSpeed(Number(speed))); // prettier-ignore
+    const rate = select(
+      "speed",
+      SPEEDS.map((speed) => [String(speed), `${speed}×`] as const),
+      "1",
+      (speed) => this.setSpeed(Number(speed)),
+    );
     rate.querySelector("select")!.id = "speed";
     const transport = h(
       "div",
@@ -96,7 +103,9 @@ export class PlayView {
     const agent = this.model.agents.get(id)!;
     this.open(agent);
     const episodes = this.model.episodes.filter((episode) => episode.run === id);
-    const options = episodes.map((one, k) => [String(k), `${one.seed} (${one.length} steps, return ${short(one.score(one.length))})`] as const);
+    const options = episodes.map(
+      (one, k) => [String(k), `${one.seed} (${one.length} steps, return ${short(one.score(one.length))})`] as const,
+    );
     const choice = select("seed", options, "0", (k) => this.show(episodes[Number(k)]!));
     choice.querySelector("select")!.id = "seed";
     this.seeds.replaceChildren(choice);
@@ -118,7 +127,8 @@ export class PlayView {
       },
       step: (step) => this.arrived(step),
       closed: (reason) => {
-        if (this.player === player) this.stage.replaceChildren(empty(reason || "The server has closed the connection."));
+        if (this.player === player)
+          this.stage.replaceChildren(empty(reason || "The server has closed the connection."));
       },
     });
     this.player = player;
@@ -141,8 +151,15 @@ export class PlayView {
     this.plot = new LawPlot(agent.actions, () => this.request());
     this.map = agent.map && new MapView(agent.map);
     this.scene.replaceChildren(this.map ? this.map.svg : this.picture, this.caption);
-    const about = h("p", { class: "about" }, `${agent.run.label} on ${agent.run.env} after ${agent.step.toLocaleString("en")} steps of training. Acts by: ${agent.risk ?? "a function of its own"}.`);
-    this.stage.replaceChildren(h("div", { class: "left" }, about, this.scene), h("div", { class: "right" }, this.plot.element, this.legend()));
+    const about = h(
+      "p",
+      { class: "about" },
+      `${agent.run.label} on ${agent.run.env} after ${agent.step.toLocaleString("en")} steps of training. Acts by: ${agent.risk ?? "a function of its own"}.`,
+    );
+    this.stage.replaceChildren(
+      h("div", { class: "left" }, about, this.scene),
+      h("div", { class: "right" }, this.plot.element, this.legend()),
+    );
   }
 
   private legend(): HTMLElement {
@@ -282,7 +299,10 @@ export class PlayView {
     const taken = episode.taken[t]!;
     const preferred = episode.choice(t, this.risk);
     const state = episode.states[t] ?? null;
-    this.plot!.draw(laws.map((law, action) => this.row(law, action, taken, preferred, state)), ...this.axis);
+    this.plot!.draw(
+      laws.map((law, action) => this.row(law, action, taken, preferred, state)),
+      ...this.axis,
+    );
     if (this.map) this.map.mark(state);
     else this.drawPicture(episode.picture(t));
     if (this.player && (performance.now() > this.timelineDue || episode.end !== "running")) {
@@ -306,7 +326,10 @@ export class PlayView {
   private row(law: Law, action: number, taken: number, preferred: number, state: number | null) {
     const alpha = this.risk?.name === "cvar" ? this.risk.number : DEFAULT_ALPHA;
     const [mean, cvar] = [law.mean(), alpha < 1 ? law.cvar(alpha) : law.mean()];
-    const values: { kind: "mean" | "cvar" | "risk"; at: number }[] = [{ kind: "mean", at: mean }, { kind: "cvar", at: cvar }];
+    const values: { kind: "mean" | "cvar" | "risk"; at: number }[] = [
+      { kind: "mean", at: mean },
+      { kind: "cvar", at: cvar },
+    ];
     let text = `mean ${short(mean)}\nCVaR ${alpha.toFixed(2)} ${short(cvar)}`;
     if (this.risk && this.risk.name !== "cvar" && this.risk.name !== "mean") {
       const at = valuation(this.risk)(law);
@@ -317,7 +340,15 @@ export class PlayView {
     const truth = row === undefined ? null : (this.truth?.at(row, action) ?? null);
     const came = action === taken && this.episode!.followed ? this.episode!.followed[this.t]! : null;
     const colour = colourOf(this.agent!.run.colour);
-    return { law, truth, marks: { values, came }, chosen: action === taken, preferred: action === preferred && preferred !== taken, colour, text };
+    return {
+      law,
+      truth,
+      marks: { values, came },
+      chosen: action === taken,
+      preferred: action === preferred && preferred !== taken,
+      colour,
+      text,
+    };
   }
 
   /** Keys, wherever the focus is except in a control that needs them itself. */

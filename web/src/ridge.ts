@@ -10,11 +10,18 @@ const [WIDTH, LEFT, TALL, GAP] = [300, 70, 46, 20]; // the first is that of the 
 
 export function ridgePlot(ridge: Ridge, run: RunCard): SVGSVGElement {
   const laws = ridge.laws.map((packed, k) => new LawTable(packed).at(0, ridge.chosen[k]!)!);
-  const [low, high] = axisOf(laws.map((law) => [law]), []);
+  const [low, high] = axisOf(
+    laws.map((law) => [law]),
+    [],
+  );
   const profiles = laws.map((law) => profile(law, low, high));
   const height = TALL + GAP * laws.length + 34;
-  const svg = s("svg", { class: "ridge", viewBox: `0 0 ${LEFT + WIDTH + 10} ${height}`, role: "img",
-    "aria-label": `law of the start state at ${laws.length} checkpoints` }); // prettier-ignore
+  const svg = s("svg", {
+    class: "ridge",
+    viewBox: `0 0 ${LEFT + WIDTH + 10} ${height}`,
+    role: "img",
+    "aria-label": `law of the start state at ${laws.length} checkpoints`,
+  });
   profiles.forEach((found, k) => {
     const group = s("g", { transform: `translate(${LEFT} ${GAP * (k + 1)})` });
     group.style.setProperty("--law", colourOf(run.colour));
@@ -24,11 +31,21 @@ export function ridgePlot(ridge: Ridge, run: RunCard): SVGSVGElement {
   });
   const floor = GAP * laws.length + TALL;
   for (const tick of ticks(low, high, 5)) {
-    svg.append(s("text", { x: LEFT + (WIDTH * (tick - low)) / (high - low), y: floor + 16, class: "ridge-tick" }, short(tick)));
+    svg.append(
+      s("text", { x: LEFT + (WIDTH * (tick - low)) / (high - low), y: floor + 16, class: "ridge-tick" }, short(tick)),
+    );
   }
-  svg.append(s("text", { x: LEFT + WIDTH / 2, y: floor + 31, class: "ridge-tick" }, "discounted return from the start"));
+  svg.append(
+    s("text", { x: LEFT + WIDTH / 2, y: floor + 31, class: "ridge-tick" }, "discounted return from the start"),
+  );
   return svg;
 }
 
 export const explain = (): HTMLElement =>
-  h("p", { class: "note" }, "Each outline is the law of the action chosen in the start state of one seed, at a checkpoint; heights are scaled to each. ", h("code", {}, "nfdrl train --checkpoint-every N --keep N"), " keeps more of them.");
+  h(
+    "p",
+    { class: "note" },
+    "Each outline is the law of the action chosen in the start state of one seed, at a checkpoint; heights are scaled to each. ",
+    h("code", {}, "nfdrl train --checkpoint-every N --keep N"),
+    " keeps more of them.",
+  );

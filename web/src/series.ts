@@ -52,14 +52,22 @@ export function band(label: string, colour: string, lines: readonly Line[]): Lin
   const last = Math.max(...lines.map((line) => line.steps[line.steps.length - 1] ?? 0));
   const first = Math.min(...lines.map((line) => line.steps[0] ?? 0));
   const steps = Array.from({ length: GRID + 1 }, (_, k) => first + ((last - first) * k) / GRID);
-  const rows = steps.map((at) => lines.map((line) => valueAt(line.steps, line.values, at)).filter((value) => value !== null));
+  const rows = steps.map((at) =>
+    lines.map((line) => valueAt(line.steps, line.values, at)).filter((value) => value !== null),
+  );
   const each = (f: (row: number[]) => number) => rows.map((row) => (row.length ? f(row) : null));
   const values = each((row) => row.reduce((sum, value) => sum + value, 0) / row.length);
   return { label, colour, steps, values, low: each((row) => Math.min(...row)), high: each((row) => Math.max(...row)) };
 }
 
 /** The lines to draw: one per run, or one per environment and method. */
-export function lines(runs: readonly RunCard[], curves: ReadonlyMap<string, CurveData>, metric: string, share: number, bands: boolean): Line[] {
+export function lines(
+  runs: readonly RunCard[],
+  curves: ReadonlyMap<string, CurveData>,
+  metric: string,
+  share: number,
+  bands: boolean,
+): Line[] {
   const known = runs.filter((run) => curves.get(run.id)?.columns.has(metric));
   const alone = known.map((run) => lineOf(run, curves.get(run.id)!, metric, share));
   if (!bands) return alone;
@@ -70,7 +78,11 @@ export function lines(runs: readonly RunCard[], curves: ReadonlyMap<string, Curv
   });
   return [...groups].map(([key, members]) =>
     members.length > 1
-      ? band(`${key}, ${members.length} seeds`, known[members[0]!]!.colour, members.map((k) => alone[k]!))
+      ? band(
+          `${key}, ${members.length} seeds`,
+          known[members[0]!]!.colour,
+          members.map((k) => alone[k]!),
+        )
       : { ...alone[members[0]!]!, label: key },
   );
 }

@@ -19,11 +19,23 @@ export class Timeline {
 
   constructor(scrub: (t: number) => void) {
     const box = `0 0 ${WIDTH} ${HEIGHT + STRIP + 4}`;
-    const svg = s("svg", { viewBox: box, preserveAspectRatio: "none", role: "img", "aria-label": "values over the episode" });
+    const svg = s("svg", {
+      viewBox: box,
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": "values over the episode",
+    });
     svg.append(s("rect", { class: "strip", y: HEIGHT + 4, width: WIDTH, height: STRIP }));
     svg.append(this.came, this.expected, this.differs, this.cursor);
-    this.range = h("input", { type: "range", id: "scrub", min: 0, max: 0, value: 0, "aria-label": "step of the episode",
-      input: () => scrub(Number(this.range.value)) }); // prettier-ignore
+    this.range = h("input", {
+      type: "range",
+      id: "scrub",
+      min: 0,
+      max: 0,
+      value: 0,
+      "aria-label": "step of the episode",
+      input: () => scrub(Number(this.range.value)),
+    });
     svg.addEventListener("pointerdown", (event) => {
       const rect = svg.getBoundingClientRect();
       const place = (event.clientX - rect.left) / rect.width;

@@ -49,7 +49,14 @@ export class TrainView {
       h("span", { class: "downloads", role: "group", "aria-label": "download" }, ...this.downloads()),
     );
     const hint = h("p", { class: "note" }, "Drag across the curves to zoom, double-click to see all.");
-    this.element.append(options, this.plot.element, hint, this.runs, h("h2", {}, "The law of the start state over training"), this.ridge);
+    this.element.append(
+      options,
+      this.plot.element,
+      hint,
+      this.runs,
+      h("h2", {}, "The law of the start state over training"),
+      this.ridge,
+    );
     this.refresh();
   }
 
@@ -64,15 +71,23 @@ export class TrainView {
   private downloads(): HTMLButtonElement[] {
     return [
       button("CSV", "download the curves as CSV", () => download(`${this.metric}.csv`, this.asCsv())),
-      button("PNG", "download the picture as PNG", () => this.plot.canvas && void png(this.plot.canvas).then((blob) => download(`${this.metric}.png`, blob))),
-      button("SVG", "download the picture as SVG", () => download(`${this.metric}.svg`, svgFile(drawing(this.lines(), this.name(), this.log, this.plot.range())))),
+      button(
+        "PNG",
+        "download the picture as PNG",
+        () => this.plot.canvas && void png(this.plot.canvas).then((blob) => download(`${this.metric}.png`, blob)),
+      ),
+      button("SVG", "download the picture as SVG", () =>
+        download(`${this.metric}.svg`, svgFile(drawing(this.lines(), this.name(), this.log, this.plot.range()))),
+      ),
     ];
   }
 
   private asCsv(): Blob {
     const found = this.lines();
     const { steps, columns } = joined(found);
-    const names = found.flatMap((line) => (line.low ? [line.label, `${line.label}, most`, `${line.label}, least`] : [line.label]));
+    const names = found.flatMap((line) =>
+      line.low ? [line.label, `${line.label}, most`, `${line.label}, least`] : [line.label],
+    );
     return csv(["step", ...names], [steps, ...columns]);
   }
 
@@ -87,9 +102,13 @@ export class TrainView {
 
   /** Look at the model again: there may be new runs, metrics and rows. */
   refresh(): void {
-    const metrics = [...new Set([...this.model.curves.values()].flatMap((data) => [...data.columns.keys()]))].filter((name) => name !== "step");
+    const metrics = [...new Set([...this.model.curves.values()].flatMap((data) => [...data.columns.keys()]))].filter(
+      (name) => name !== "step",
+    );
     if (!metrics.length) {
-      this.plot.element.replaceChildren(empty("No curves yet: ", "nfdrl train --env CartPole-v1 --out out/pole", " writes them."));
+      this.plot.element.replaceChildren(
+        empty("No curves yet: ", "nfdrl train --env CartPole-v1 --out out/pole", " writes them."),
+      );
       return;
     }
     if (this.plot.element.querySelector(".empty")) this.plot.element.replaceChildren();
@@ -105,24 +124,44 @@ export class TrainView {
       return envs.length > 1 ? [select("environment", options, this.env ?? "", choose)] : [];
     });
     this.keep(this.metrics, metrics.join(), () => [
-      select("metric", metrics.map((name) => [name, TITLES[name] ?? name] as const), this.metric, (metric) => this.set({ metric })),
+      select(
+        "metric",
+        metrics.map((name) => [name, TITLES[name] ?? name] as const),
+        this.metric,
+        (metric) => this.set({ metric }),
+      ),
     ]);
     const known = this.model.runs.filter((run) => this.model.curves.has(run.id) && (this.env ?? run.env) === run.env);
     this.keep(this.runs, known.map((run) => run.id).join(), () => [
       h("legend", {}, "runs"),
-      ...known.map((run) => check(`${run.name} · ${run.label} · ${run.env} · seed ${run.seed}`, !this.hidden.has(run.id), (on) => {
-        if (on) this.hidden.delete(run.id);
-        else this.hidden.add(run.id);
-        this.draw();
-      })),
-    ]); // prettier-ignore
+      ...known.map((run) =>
+        check(`${run.name} · ${run.label} · ${run.env} · seed ${run.seed}`, !this.hidden.has(run.id), (on) => {
+          if (on) this.hidden.delete(run.id);
+          else this.hidden.add(run.id);
+          this.draw();
+        }),
+      ),
+    ]);
     const playable = known.filter((run) => run.playable);
     this.keep(this.ridge, playable.map((run) => run.id).join(), () => {
       if (!playable.length) return [empty("No checkpoints yet.")];
       const place = h("div");
       void this.showRidge((this.ridgeRun = playable[0]!.id), place);
       const choose = (id: string) => void this.showRidge((this.ridgeRun = id), place);
-      return [...(playable.length > 1 ? [select("run", playable.map((run) => [run.id, run.name] as const), this.ridgeRun, choose)] : []), place, explain()];
+      return [
+        ...(playable.length > 1
+          ? [
+              select(
+                "run",
+                playable.map((run) => [run.id, run.name] as const),
+                this.ridgeRun,
+                choose,
+              ),
+            ]
+          : []),
+        place,
+        explain(),
+      ];
     });
     this.draw();
   }
@@ -137,7 +176,9 @@ export class TrainView {
   private async showRidge(id: string, place: HTMLElement): Promise<void> {
     const ridge = await this.model.ridge(id);
     if (this.ridgeRun !== id) return;
-    place.replaceChildren(ridge ? ridgePlot(ridge, this.model.run(id)!) : empty("This run has fewer than two checkpoints."));
+    place.replaceChildren(
+      ridge ? ridgePlot(ridge, this.model.run(id)!) : empty("This run has fewer than two checkpoints."),
+    );
   }
 
   private draw(): void {

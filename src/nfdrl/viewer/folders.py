@@ -6,7 +6,7 @@ import csv
 import hashlib
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,15 +117,15 @@ def _columns(path: Path, offset: int) -> tuple[dict[str, list[float]], int]:
     whole = text[: text.rfind(b"\n") + 1]
     names, *rows = csv.reader(io.StringIO((header + whole).decode("utf-8", "replace"), newline=""))
     columns = zip(*(row for row in rows if len(row) == len(names)), strict=True)
-    numbers = {name: [_number(cell) for cell in column] for name, column in zip(names, columns, strict=False)}
+    numbers = {name: _numbers(column) for name, column in zip(names, columns, strict=False)}
     return numbers, max(offset, len(header)) + len(whole)
 
 
-def _number(text: str) -> float:
+def _numbers(cells: Sequence[str]) -> list[float]:
     try:
-        return float(text or "nan")
-    except ValueError:
-        return math.nan
+        return [float(cell or "nan") for cell in cells]
+    except ValueError:  # a column of words
+        return [math.nan] * len(cells)
 
 
 def find_figures(root: Path) -> dict[str, FoundFigure]:

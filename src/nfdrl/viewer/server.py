@@ -10,15 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import uvicorn
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route, WebSocketRoute
-from starlette.types import ASGIApp
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from nfdrl.agent import Agent
@@ -27,7 +25,7 @@ from nfdrl.runs import layout
 from nfdrl.threads import threads
 from nfdrl.viewer.document import asset
 from nfdrl.viewer.folders import IMAGES, FoundFigure, FoundRun, find_figures, find_runs, read_curve
-from nfdrl.viewer.guard import Guard, Rules
+from nfdrl.viewer.guard import Rules
 from nfdrl.viewer.live import SEED, Session
 from nfdrl.viewer.messages import to_text
 from nfdrl.viewer.recording import probe_table, ridge_of, state_table
@@ -40,6 +38,7 @@ MOST_COMPARED = 12
 LOOK_AGAIN = 2.0  # seconds after which the folder is searched again
 
 Load = Callable[[Path], Agent]
+T = TypeVar("T")
 
 
 class Folder:
@@ -106,75 +105,92 @@ class Folder:
         return self._made[name][1]
 
 
-def application(root: Path, load: Load, rules: Rules) -> ASGIApp:
-    """The server's application: five kinds of things to read, and agents to watch."""
-    folder, players = Folder(root, load), [0]
-    computing = anyio.Semaphore(1)  # laws of many agents: one page at a time, so that the rest stays quick
+class Site:
+    """What the server answers: five kinds of things to read, and agents to watch."""
 
-    work = anyio.to_thread.run_sync
+    def __init__(self, folder: Folder) -> None:
+        self.folder, self._players = folder, 0
+        self._computing = anyio.Semaphore(
+            1
+        )  # laws of many agents: for one page at a time, so that the rest stays quick
 
-    async def page(_: Request) -> Response:
+    def routes(self) -> list[BaseRoute]:
+        """Every address that exists."""
+        return [
+            Route("/", self.page),
+            Route("/static/{name}", self.static),
+            Route("/api/runs", self.runs),
+            Route("/api/curves", self.curves),
+            Route("/api/table/{run}", self.table),
+            Route("/api/ridge/{run}", self.ridge),
+            Route("/api/figures", self.figures),
+            Route("/api/figure/{figure}", self.figure),
+            WebSocketRoute("/api/play/{run}", self.play),
+        ]
+
+    async def page(self, _: Request) -> Response:
+        """The page itself."""
         return Response(asset("page.html"), media_type="text/html")
 
-    async def static(request: Request) -> Response:
+    async def static(self, request: Request) -> Response:
+        """Its script and its style."""
         name = request.path_params["name"]
         return Response(asset(name), media_type=STATIC[name]) if name in STATIC else missing()
 
-    async def runs(_: Request) -> Response:
-        found = await work(folder.runs)
-        return JSONResponse(asdict(Runs(root.resolve().name, [run.card for run in found.values()])))
+    async def runs(self, _: Request) -> Response:
+        """The list of runs."""
+        found = await _work(self.folder.runs)
+        return JSONResponse(asdict(Runs(self.folder.root.resolve().name, [run.card for run in found.values()])))
 
-    async def curves(request: Request) -> Response:
-        found = await work(lambda: folder.curves(request.query_params.get("have", "")))
+    async def curves(self, request: Request) -> Response:
+        """The rows of metrics that the page does not have."""
+        found = await _work(lambda: self.folder.curves(request.query_params.get("have", "")))
         return Response(json.dumps(found, separators=(",", ":")), media_type="application/json")
 
-    async def table(request: Request) -> Response:
-        return await about_run(request, folder.table)
+    async def table(self, request: Request) -> Response:
+        """All agents of a run's environment in the same states."""
+        return await self._about_run(request, self.folder.table)
 
-    async def ridge(request: Request) -> Response:
-        return await about_run(request, folder.ridge)
+    async def ridge(self, request: Request) -> Response:
+        """A run's start state over training."""
+        return await self._about_run(request, self.folder.ridge)
 
-    async def about_run(request: Request, make: Callable[[FoundRun], str]) -> Response:
-        run = (await work(folder.runs)).get(request.path_params["run"])
+    async def _about_run(self, request: Request, make: Callable[[FoundRun], str]) -> Response:
+        run = (await _work(self.folder.runs)).get(request.path_params["run"])
         if run is None:
             return missing()
-        async with computing:
-            return Response(await work(lambda: make(run)), media_type="application/json")
+        async with self._computing:
+            return Response(await _work(lambda: make(run)), media_type="application/json")
 
-    async def figures(_: Request) -> Response:
-        found = await work(folder.figures)
+    async def figures(self, _: Request) -> Response:
+        """The list of figures."""
+        found = await _work(self.folder.figures)
         return JSONResponse([asdict(replace(one.card, image=f"api/figure/{key}")) for key, one in found.items()])
 
-    async def figure(request: Request) -> Response:
-        found = (await work(folder.figures)).get(request.path_params["figure"])
+    async def figure(self, request: Request) -> Response:
+        """The picture of a figure."""
+        found = (await _work(self.folder.figures)).get(request.path_params["figure"])
         return missing() if found is None else FileResponse(found.path, media_type=IMAGES[found.path.suffix])
 
-    async def play(websocket: WebSocket) -> None:
-        run = (await work(folder.runs)).get(websocket.path_params["run"])
+    async def play(self, websocket: WebSocket) -> None:
+        """An agent that plays for this page alone."""
+        run = (await _work(self.folder.runs)).get(websocket.path_params["run"])
         await websocket.accept()
         if run is None or not run.card.playable:
             await websocket.close(1008, "there is no such agent")
-        elif players[0] >= MOST_PLAYERS:
+        elif self._players >= MOST_PLAYERS:
             await websocket.close(1013, f"{MOST_PLAYERS} agents play already: close another page")
         else:
-            players[0] += 1
+            self._players += 1
             try:
-                await Session(websocket, run, load).serve()
+                await Session(websocket, run, self.folder.load).serve()
             finally:
-                players[0] -= 1
+                self._players -= 1
 
-    routes = [
-        Route("/", page),
-        Route("/static/{name}", static),
-        Route("/api/runs", runs),
-        Route("/api/curves", curves),
-        Route("/api/table/{run}", table),
-        Route("/api/ridge/{run}", ridge),
-        Route("/api/figures", figures),
-        Route("/api/figure/{figure}", figure),
-        WebSocketRoute("/api/play/{run}", play),
-    ]
-    return Guard(Starlette(routes=routes), rules)
+
+async def _work(job: Callable[[], T]) -> T:
+    """Wait for a job in a thread."""
+    return await anyio.to_thread.run_sync(job)
 
 
 def missing() -> Response:
@@ -189,13 +205,8 @@ def serve(root: Path, load: Load, host: str, port: int, also: tuple[str, ...], s
     shown = f"[{host}]" if ":" in host else host
     token = "" if rules.token is None else f"?token={rules.token}"
     said(f"http://{shown}:{listener.getsockname()[1]}/{token}")
-    config = uvicorn.Config(
-        application(root, load, rules),
-        log_level="warning",
-        ws="websockets-sansio",
-        ws_max_size=4096,
-        server_header=False,
-    )
+    app = Guard(Starlette(routes=Site(Folder(root, load)).routes()), rules)
+    config = uvicorn.Config(app, log_level="warning", ws="websockets-sansio", ws_max_size=4096, server_header=False)
     uvicorn.Server(config).run(sockets=[listener])
 
 
