@@ -79,7 +79,7 @@ def test_the_pages_have_commands_and_examples():
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_every_command_in_the_docs_runs(words):
-    if words[0] in ("evaluate", "export", "report"):
+    if words[0] in ("evaluate", "export", "page", "report"):
         assert cli.main(["train", "--env", "CartPole-v1", "--steps", "1200", "--out", words[1]]) == 0
     if words[:2] == ["train", "--resume"]:
         assert cli.main(["train", "--env", "CartPole-v1", "--steps", "1200", "--out", words[2]]) == 0

@@ -16,10 +16,12 @@ from nfdrl.cli.bench import Bench
 from nfdrl.cli.compare import Compare
 from nfdrl.cli.evaluate import Evaluate
 from nfdrl.cli.export import Export
+from nfdrl.cli.page import Page
 from nfdrl.cli.paper import Paper
 from nfdrl.cli.report import Report
 from nfdrl.cli.settings import Settings
 from nfdrl.cli.train import Train
+from nfdrl.cli.watch import Watch
 from nfdrl.errors import NfdrlError
 
 __all__ = ["main"]
@@ -36,6 +38,8 @@ verbs and an example of each:
   nfdrl compare --envs mdp3,FrozenLake-v1 --methods nfdrl-s,c51 --out out/compare
   nfdrl report out --out out/report      a table and learning curves of all runs in a folder
   nfdrl settings nfdrl-s         every setting of a method; without a name, those of training
+  nfdrl page out/cartpole --out law.html     episodes and their laws, in one file for any browser
+  nfdrl watch out                            the same page, live, for all runs in a folder
   nfdrl bench losses --out out/bench
 
 `nfdrl VERB --help` explains a verb; `nfdrl --version` prints the version."""
@@ -50,6 +54,8 @@ Verb = (
     | Annotated[Compare, tyro.conf.subcommand("compare", description=inspect.getdoc(Compare))]
     | Annotated[Report, tyro.conf.subcommand("report", description=inspect.getdoc(Report))]
     | Annotated[Settings, tyro.conf.subcommand("settings", description=inspect.getdoc(Settings))]
+    | Annotated[Page, tyro.conf.subcommand("page", description=inspect.getdoc(Page))]
+    | Annotated[Watch, tyro.conf.subcommand("watch", description=inspect.getdoc(Watch))]
     | Annotated[Bench, tyro.conf.subcommand("bench", description=inspect.getdoc(Bench))]
 )
 
@@ -60,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
         return 0
-    verb: Train | Evaluate | Export | Paper | Compare | Report | Settings | Bench = tyro.cli(
+    verb: Train | Evaluate | Export | Paper | Compare | Report | Page | Watch | Settings | Bench = tyro.cli(
         Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"]
     )
     prepare_torch()
