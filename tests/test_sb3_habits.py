@@ -99,7 +99,7 @@ def test_acting_sampling_and_evaluating_between_two_calls_change_nothing() -> No
 
 def test_a_plan_that_is_exceeded_says_so_and_is_stretched() -> None:
     agent = new().learn(100, progress=False)
-    assert agent.learner.learning_rate < SMALL.learning_rate * 0.03
+    assert agent.learner.learning_rate < agent.config.rate(0.0) * 0.03
     with pytest.warns(UserWarning, match=r"planned for 100 steps .* to 150: .* learning rate 0, .* pass total_steps"):
         agent.learn(50, progress=False)
     assert agent.trainer.plan == 150
@@ -514,7 +514,7 @@ def test_a_law_shows_its_mean_spread_and_quantiles(method: str) -> None:
 
 def test_settings_may_be_a_dict_and_a_seed_may_be_drawn() -> None:
     agent = Agent("dqn", "CartPole-v1", config={"batch_size": 16, "torso": {"mlp": (8, 8)}}, device="cpu")
-    assert agent.config == TrainConfig(batch_size=16, torso=TorsoSizes(mlp=(8, 8)))
+    assert agent.config == TrainConfig(batch_size=16, torso=TorsoSizes(mlp=(8, 8)), learning_rate=5e-4)
     with pytest.raises(NfdrlError, match="settings of training have unknown fields: learning_rates"):
         Agent("dqn", "CartPole-v1", config={"learning_rates": 1e-3})
     seeds = {Agent("dqn", "CartPole-v1", seed=None, device="cpu").seed for _ in range(3)}
