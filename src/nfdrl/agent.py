@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -29,7 +29,7 @@ from nfdrl.replay import storage_dtype
 from nfdrl.risk import Mean, Risk, parse_risk
 from nfdrl.runs import checkpoint
 from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
-from nfdrl.runs.layout import REPLAY, locate, replay_of
+from nfdrl.runs.layout import CHECKPOINTS, REPLAY, locate, replay_of
 from nfdrl.settings import from_plain, to_plain
 from nfdrl.threads import threads
 from nfdrl.training.config import TrainConfig
@@ -153,6 +153,8 @@ class Agent:
         Open episodes count as cut off at this step.
         """
         folder = Path(path)
+        if (folder / CHECKPOINTS).exists():
+            raise NfdrlError(f"{str(folder)!r} holds a run: save the agent in another folder")
         snapshot = (
             Journal(folder / REPLAY).append(self.trainer.replay) if replay and self.step and self.source.known else None
         )
@@ -169,18 +171,21 @@ class Agent:
         risk: str | Valuation | None = None,
         device: str | torch.device = "auto",
         replay: bool = True,
+        replay_on_disk: str = "",
     ) -> Self:
         """The agent in a folder that `save` or a run wrote; with its replay, it continues exactly.
 
         Without a saved replay, or with `replay=False`, it starts with an empty one. The environment is made from its
-        saved id unless `env` is given. Pass `method` if it is your own; its settings are the saved ones.
+        saved id unless `env` is given. Pass `method` if it is your own; its settings are the saved ones. Only a folder
+        that you pass as `replay_on_disk` holds the replay, never one that the saved agent names.
         """
         folder = locate(Path(path))
         saved = checkpoint.read(folder)
         config, state = saved.config, saved.state
         with describing("an agent", folder):
             kind = method_from(config["method"], method)
-            train, source = from_plain(TrainConfig, config["train"], "the saved run"), _source_from(config, env)
+            train = replace(from_plain(TrainConfig, config["train"], "the saved run"), replay_on_disk=replay_on_disk)
+            source = _source_from(config, env)
             parts = ("online", "target") if state["trainer"]["learning"] else ("online",)
             checkpoint.check_shapes(partial(_network, kind, source, train, config["seed"]), saved.tensors, parts)
             chosen = _saved_risk(config["risk"]) if risk is None else risk

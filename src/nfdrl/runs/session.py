@@ -6,7 +6,7 @@ import shlex
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from nfdrl.memory import check_disk
 from nfdrl.risk import Risk, parse_risk
 from nfdrl.runs import layout
 from nfdrl.runs.checkpoint import Saved
+from nfdrl.runs.claim import check_free, check_no_links, claimed
 from nfdrl.runs.diagnostic import write_diagnostic
 from nfdrl.runs.keeping import KEEP, Checkpoints, newest
 from nfdrl.runs.signals import pausing_on_signals
@@ -81,23 +82,18 @@ class Run:
         evaluate: int = 0,
         tensorboard: bool = False,
         overwrite: bool = False,
+        force: bool = False,
     ) -> None:
         # Everything is checked and nothing is written: the folder is made when training starts.
         self.folder, self.upkeep = Path(folder), Upkeep(checkpoint_every, keep, evaluate, tensorboard)
-        self._overwrite, self._begun = overwrite, False
-        self._check_free()
+        self._overwrite, self._force, self._begun = overwrite, force, False
+        self._seen: tuple[int, int, int] | None = None  # config.json as this run last saw it
+        check_free(self.folder, overwrite)
         if not isinstance(env, str):
             raise NfdrlError(f"a run's environment must be an id, got {type(env).__name__}: register it with Gymnasium")
         self.agent = Agent(method, env, seed=seed, config=config, risk=risk, device=device)
         self._config = _described(self.agent) | asdict(self.upkeep)
         self._open(None, metrics_bytes=0)
-
-    def _check_free(self) -> None:
-        if layout.holds_run(self.folder) and not self._overwrite:
-            raise NfdrlError(
-                f"{str(self.folder)!r} holds a run: resume it (--resume {shlex.quote(str(self.folder))}, Run.resume), "
-                "overwrite it (--overwrite, overwrite=True), or name another folder"
-            )
 
     def _open(self, saved: Saved | None, metrics_bytes: int | None) -> None:
         self._checkpoints = Checkpoints(self.folder, keep=self.upkeep.keep, resumed=saved)
@@ -115,34 +111,49 @@ class Run:
         keep: int | None = None,
         evaluate: int | None = None,
         tensorboard: bool | None = None,
+        replay_on_disk: str = "",
+        force: bool = False,
     ) -> Self:
         """The run in a folder, from its newest whole checkpoint, with its own settings unless others are given.
 
         After a signal, `exact` goes back to the last checkpoint at a multiple of `checkpoint_every`, to continue as an
-        undisturbed run would have done. Pass `method` if the run's is your own.
+        undisturbed run would have done. Pass `method` if the run's is your own, and `replay_on_disk` to keep the replay
+        in a folder again. `force` takes the run from a process on another machine that is no longer there.
         """
         run = cls.__new__(cls)
-        run.folder, run._overwrite, run._begun = Path(folder), False, True
+        run.folder, run._overwrite, run._force, run._begun = Path(folder), False, force, True
         path = run.folder / layout.CONFIG
+        run._seen = _identity(path)
         config = _read_config(path)
         method_from(config.get("method"), method)  # refuse it here, not once per checkpoint
         check_writable(run.folder)
+        check_no_links(run.folder)
         given = {"keep": keep, "evaluate": evaluate, "tensorboard": tensorboard}
         own = {field.name: config[field.name] for field in fields(Upkeep) if field.name in config}
         own |= {name: value for name, value in given.items() if value is not None}
         run.upkeep = from_plain(Upkeep, own, str(path))
-        found = newest(run.folder, config["env"], method=method, exact=exact, device=device)
-        run.agent, saved = (agent_of(config, path, device, method), None) if found is None else found
+        with claimed(run.folder, force=force):
+            found = newest(
+                run.folder, config["env"], method=method, exact=exact, device=device, replay_on_disk=replay_on_disk
+            )
+        run.agent, saved = (agent_of(config, path, device, method, replay_on_disk), None) if found is None else found
         run._config = config | {"resumed": [*config.get("resumed", ()), run.agent.step]}
-        run._open(saved, 0 if saved is None else saved.state.get("run", {}).get("metrics_bytes"))
+        run._open(saved, 0 if saved is None else saved.run.get("metrics_bytes"))
         return run
 
     def train(self, steps: int | None = None, *, progress: bool = True) -> Self:
         """Train until the run has `steps` transitions in total; by default as many as config.json says.
 
-        SIGINT and SIGTERM stop it after the current step, with a checkpoint, and raise `Interrupted`.
+        SIGINT, SIGTERM and SIGHUP stop it after the current step, with a checkpoint, and raise `Interrupted`.
         """
         total = self._total(steps)
+        if not self._begun:
+            self._check_room(total)
+        check_writable(self.folder)
+        with claimed(self.folder, force=self._force) as self._claim:
+            return self._train(total, progress)
+
+    def _train(self, total: int, progress: bool) -> Self:
         self._prepare(total)
         started, report = time.perf_counter(), None
         if self.agent.step < total:
@@ -176,16 +187,19 @@ class Run:
         return total
 
     def _prepare(self, steps: int) -> None:
-        """Write the settings; the folder of a new run is checked first."""
+        """Write the settings; the folder of a new run is checked first, that of another for what others did there."""
+        path = self.folder / layout.CONFIG
         if not self._begun:
-            self._check_room(steps)
-            self._check_free()
-            check_writable(self.folder)
+            check_free(self.folder, self._overwrite)
             if self._overwrite:
                 layout.clear(self.folder)
-            self._begun = True
+        elif _identity(path) != self._seen:
+            raise NfdrlError(f"another process has used the run in {str(self.folder)!r} since: resume it again")
+        check_no_links(self.folder)
+        self._begun = True
         self._config["steps"] = steps
-        write_json(self.folder / layout.CONFIG, self._config)
+        write_json(path, self._config)
+        self._seen = _identity(path)
 
     def _check_room(self, steps: int) -> None:
         """Refuse a replay that does not fit into memory or on disk, before anything is written."""
@@ -204,6 +218,7 @@ class Run:
             if isinstance(event, Report):
                 last = event
             elif isinstance(event, Pause):
+                self._claim.check()
                 self._checkpoints.save(agent, regular=event.regular)
                 if received:
                     break
@@ -262,9 +277,25 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def agent_of(config: Mapping[str, Any], path: Path, device: str | torch.device, given: Method | None = None) -> Agent:
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """What changes whenever a file is replaced."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def agent_of(
+    config: Mapping[str, Any],
+    path: Path,
+    device: str | torch.device,
+    given: Method | None = None,
+    replay_on_disk: str = "",
+) -> Agent:
     """The agent of a run that stopped before its first checkpoint."""
     with describing("a run", path):
         method, train = method_from(config["method"], given), from_plain(TrainConfig, config["train"], "the saved run")
+        train = replace(train, replay_on_disk=replay_on_disk)
         risk = parse_risk(config["risk"])
         return Agent(method, config["env"], seed=config["seed"], config=train, risk=risk, device=device)
