@@ -19,6 +19,7 @@ from nfdrl.cli.paper import Paper
 from nfdrl.cli.report import Report
 from nfdrl.cli.train import Train
 from nfdrl.errors import NfdrlError
+from nfdrl.progress import say
 
 __all__ = ["main"]
 
@@ -49,7 +50,7 @@ Verb = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns 0 for success, 2 for a user's mistake, 130 if interrupted."""
+    """Run the command line; returns 0, 2 for a user's mistake, 1 if the machine gave out, 130 if interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
@@ -61,10 +62,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return verb.run()
     except NfdrlError as error:
-        print(f"nfdrl: error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return 2
+    except OSError as error:
+        where = "" if error.filename is None else f": {str(error.filename)!r}"
+        say(f"error: {error.strerror or error}{where}")
+        return 1
+    except MemoryError:
+        say("error: out of memory")
+        return 1
     except KeyboardInterrupt:
-        print("nfdrl: interrupted", file=sys.stderr)
+        say("interrupted")
         return INTERRUPTED
 
 

@@ -11,6 +11,7 @@ import tyro
 
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS, find_method
+from nfdrl.progress import say
 from nfdrl.settings import apply_settings
 
 if TYPE_CHECKING:
@@ -88,7 +89,6 @@ class Train:
     """Show a progress bar."""
 
     def run(self) -> int:
-        from nfdrl.runs.keeping import say
         from nfdrl.runs.session import Interrupted
 
         run, steps = self._new() if self.resume is None else self._resumed(self.resume)

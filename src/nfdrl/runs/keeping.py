@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from nfdrl.envs.make import EnvLike
 from nfdrl.errors import NfdrlError
 from nfdrl.files import sync_folder
 from nfdrl.laws import Method
+from nfdrl.progress import say
 from nfdrl.runs import checkpoint, layout
 from nfdrl.runs.checkpoint import Saved
 from nfdrl.runs.journal import Journal, Snapshot, check_sizes, remove_unused, restore
@@ -194,8 +194,3 @@ def synced_size(path: Path) -> int | None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
         return os.fstat(file.fileno()).st_size
-
-
-def say(message: str) -> None:
-    """Print a line for the user, on standard error."""
-    print(f"nfdrl: {message}", file=sys.stderr, flush=True)

@@ -164,7 +164,7 @@ class Run:
                     raise self._failed(error) from None
             if received and self.agent.step < total:
                 raise Interrupted(received[0], self.agent.step, self.folder)
-            if not self._checkpoints.save(self.agent, regular=True):
+            if not self._checkpoints.save(self.agent, regular=True, after=self._metrics.sync):
                 raise NfdrlError("the last checkpoint could not be written; a resume starts from the one before it")
         self._summarise(report, time.perf_counter() - started)
         return self
@@ -219,14 +219,15 @@ class Run:
                 last = event
             elif isinstance(event, Pause):
                 self._claim.check()
-                self._checkpoints.save(agent, regular=event.regular)
+                self._checkpoints.save(agent, regular=event.regular, after=self._metrics.sync)
                 if received:
                     break
         return last
 
     def _trackers(self, total: int, progress: bool) -> list[Tracker]:
-        trackers: list[Tracker] = [CsvTracker(self.folder / layout.METRICS, self._metrics_bytes)]
+        self._metrics = CsvTracker(self.folder / layout.METRICS, self._metrics_bytes)
         self._metrics_bytes = None
+        trackers: list[Tracker] = [self._metrics]
         if self.upkeep.tensorboard:
             trackers.append(TensorBoardTracker(self.folder / layout.TENSORBOARD, self.agent.step))
         if progress:
@@ -236,7 +237,11 @@ class Run:
     def _failed(self, error: NonFiniteError) -> NfdrlError:
         found = layout.checkpoints(self.folder)
         last = f"the last checkpoint is {found[0]}" if found else "there is no checkpoint yet"
-        return NfdrlError(f"{error}: see {write_diagnostic(self.folder, error)}; {last}")
+        try:
+            seen = f"see {write_diagnostic(self.folder, error)}"
+        except OSError as failure:
+            seen = f"its diagnostic could not be written ({failure.strerror or failure})"
+        return NfdrlError(f"{error}: {seen}; {last}")
 
     def _summarise(self, report: Report | None, seconds: float) -> None:
         agent, failures = self.agent, self._checkpoints.failures
