@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from nfdrl.colours import BLUE, GREEN, VERMILLION
 from nfdrl.errors import NfdrlError, check_finite, check_positive, unknown_name
-from nfdrl.laws.base import DensityLaw, Law, LinearHead, Method, select_rows
+from nfdrl.laws.base import DensityLaw, Law, LinearHead, Method, checked_dtype, select_rows
 from nfdrl.laws.fitting import FIT_LEVELS, Fit, Track, Truths, fit_returns, quantiles_of
 from nfdrl.laws.pushforward import ChainLaw, PushforwardLaw
 from nfdrl.losses.exact import Exact
@@ -82,9 +82,15 @@ class FlowLaw(PushforwardLaw):
                 f"got {tuple(self.bound.shape)}, {tuple(self.center.shape)}"
             )
         for name in ("weights", "locations", "scales", "bound", "center"):
-            check_finite(name, getattr(self, name))
+            check_finite(name, checked_dtype(getattr(self, name)))
         check_positive("scales", self.scales)
         check_positive("bound", self.bound)
+        largest = 0.5 * math.sqrt(torch.finfo(self.bound.dtype).max)
+        if bool((self.bound > largest).any()):
+            kind = str(self.bound.dtype).removeprefix("torch.")
+            raise NfdrlError(
+                f"bound must be at most {largest:.2g} for a variance in {kind}, got {self.bound.max():.3g}"
+            )
         total = self.weights.sum(-1)
         if bool((self.weights < 0).any()) or bool(((total - 1).abs() > 1e-4).any()):
             raise NfdrlError("weights must be non-negative and sum to 1 along their last axis")
