@@ -14,6 +14,7 @@ import torch
 from typing_extensions import Self
 
 from nfdrl.agent import Agent
+from nfdrl.envs.watching import EnvironmentFailure
 from nfdrl.errors import NfdrlError, check_at_least
 from nfdrl.evaluation.rollouts import Episodes
 from nfdrl.files import check_writable, describing, read_json, write_json
@@ -162,6 +163,8 @@ class Run:
                     report = self._learn(total, received, progress)
                 except NonFiniteError as error:
                     raise self._failed(error) from None
+                except EnvironmentFailure as error:
+                    raise NfdrlError(f"{error}; {self._rescued()}") from error
             if received and self.agent.step < total:
                 raise Interrupted(received[0], self.agent.step, self.folder)
             if not self._checkpoints.save(self.agent, regular=True, after=self._metrics.sync):
@@ -233,6 +236,14 @@ class Run:
         if progress:
             trackers.append(ProgressTracker(total, self.agent.step))
         return trackers
+
+    def _rescued(self) -> str:
+        """Write a checkpoint after a failure outside the agent, unless there is one already; says where."""
+        step, name = self.agent.step, layout.checkpoint_name(self.agent.step)
+        if step and not (self.folder / layout.CHECKPOINTS / name).exists():
+            self._checkpoints.save(self.agent, regular=False, after=self._metrics.sync)
+        found = layout.checkpoints(self.folder)
+        return f"the last checkpoint is {found[0]}" if found else "there is no checkpoint yet"
 
     def _failed(self, error: NonFiniteError) -> NfdrlError:
         found = layout.checkpoints(self.folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
@@ -45,6 +46,7 @@ class TrainConfig:
     return_range: ReturnRange = "observed"  # ours: support or initial bound from the rewards of the first steps
     engine: EngineName = "auto"  # ours: compiled where it can run, else graph; the same numbers up to rounding
     report_every: int = 1_000  # ours: steps between two lines of metrics
+    reset_limit: float = 600.0  # ours: seconds after which an environment that is reset has hung; 0 for never
     torso: TorsoSizes = field(default_factory=TorsoSizes)  # widths of the layers below the head
 
     def __post_init__(self) -> None:
@@ -53,6 +55,8 @@ class TrainConfig:
         for name in ("discount", "epsilon_start", "epsilon_end", "epsilon_fraction"):
             if not 0 <= getattr(self, name) <= 1:
                 raise NfdrlError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+        if not 0 <= self.reset_limit < math.inf:
+            raise NfdrlError(f"reset_limit must be at least 0 and finite, got {self.reset_limit}")
         if self.buffer_size // self.num_envs < self.n_step + 2:
             least = (self.n_step + 2) * self.num_envs
             raise NfdrlError(f"buffer_size must be at least (n_step + 2) · num_envs = {least}, got {self.buffer_size}")

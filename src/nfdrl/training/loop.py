@@ -19,6 +19,7 @@ from nfdrl.bellman import Valuation
 from nfdrl.engines import Engine, Work, engine_for
 from nfdrl.envs.make import Source
 from nfdrl.envs.stepping import Step, Stream, check_observation, check_step
+from nfdrl.envs.watching import Blaming
 from nfdrl.laws.base import Method
 from nfdrl.learner import Learner
 from nfdrl.networks import Network
@@ -78,11 +79,14 @@ class Trainer:
         self._meter = _Meter()
         self._seen: Tensor | None = None  # observations of the last update since the last report or pause
         self._warned = False
+        self._blaming = Blaming()
         self.pausing = False  # if set, by a signal handler for example, the current step is followed by a pause
 
     @cached_property
     def stream(self) -> Stream:
-        return self.source.stream(self.config.num_envs)
+        stream = self.source.stream(self.config.num_envs)
+        stream.reset_limit = self.config.reset_limit
+        return stream
 
     @cached_property
     def replay(self) -> Replay:
@@ -115,7 +119,8 @@ class Trainer:
             fraction = self.step / end
             epsilon = config.epsilon(fraction)
             action = self._act(observation, epsilon)
-            step = stream.step(action)
+            with self._blaming.at(self.step):
+                step = stream.step(action)
             check_step(step, self.step)
             added = replay.add(action, step, self._explored(len(action)))
             observation = self._typed(step.observation)
@@ -135,9 +140,10 @@ class Trainer:
                 observation = self._reset()
 
     def _reset(self) -> Array:
-        observation = self._typed(self.stream.reset(seed=reset_seed(self.seed, self.step)))
-        if observation.dtype.kind == "f":
-            check_observation(observation, self.step)
+        with self._blaming.at(self.step):
+            first = self.stream.reset(seed=reset_seed(self.seed, self.step))
+        check_observation(first, self.step)
+        observation = self._typed(first)
         self.replay.start(observation)
         self._return, self._length = np.zeros(len(observation)), np.zeros(len(observation), np.int64)
         return observation
