@@ -19,11 +19,12 @@ from typing_extensions import Self
 
 from nfdrl.bellman import Valuation
 from nfdrl.envs.make import EnvLike, Source, source_of
-from nfdrl.errors import NfdrlError, check_at_least
+from nfdrl.errors import NfdrlError, check_at_least, check_seed
 from nfdrl.evaluation.rollouts import Episodes, rollout
 from nfdrl.files import describing
 from nfdrl.laws import Law, Method, find_method, method_config, method_from
 from nfdrl.learner import Learner
+from nfdrl.memory import check_weights, fitting
 from nfdrl.networks import Network, is_image, network_for
 from nfdrl.replay import storage_dtype
 from nfdrl.risk import Mean, Risk, parse_risk
@@ -64,11 +65,11 @@ class Agent:
     ) -> None:
         kind = find_method(method) if isinstance(method, str) else method
         source = env if isinstance(env, Source) else source_of(env)
-        check_at_least(0, seed=seed)
+        check_seed(seed)
         self.source, self.seed, self.config = source, int(seed), TrainConfig() if config is None else config
         self.observation_space, self.action_space = source.observation_space, source.action_space
         self.risk: Valuation = parse_risk(risk) if isinstance(risk, str) else risk or Mean()
-        self.device = _device(device)
+        self.device = find_device(device)
         self.network = _network(kind, source, self.config, self.seed).to(self.device)
         self.trainer = Trainer(kind, self.network, source, self.config, risk=self.risk, seed=self.seed)
 
@@ -226,7 +227,11 @@ def _saved_risk(word: Any) -> Risk:
 
 
 def _network(method: Method, source: Source, config: TrainConfig, seed: int) -> Network:
-    return network_for(method, source.observation_space, int(source.action_space.n), config.torso, seed)
+    with fitting("the network"):
+        if torch.get_default_device().type != "meta":
+            with torch.device("meta"):
+                check_weights(sum(p.numel() for p in _network(method, source, config, seed).parameters()))
+        return network_for(method, source.observation_space, int(source.action_space.n), config.torso, seed)
 
 
 def _threads_for(space: gymnasium.Space[Any]) -> int:
@@ -250,10 +255,18 @@ def _source_from(config: dict[str, Any], env: EnvLike | None) -> Source:
     return source
 
 
-def _device(name: str | torch.device) -> torch.device:
+def find_device(name: str | torch.device) -> torch.device:
+    """The device of that name, if this machine has it."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(name)
+        device = torch.device(name)
     except RuntimeError:
-        raise NfdrlError(f"unknown device {name!r}: use 'auto', 'cpu' or 'cuda'") from None
+        raise NfdrlError(f"unknown device {name!r:.80}: use 'auto', 'cpu' or 'cuda'") from None
+    try:
+        usable = bool((torch.ones(1, device=device) == 1).item())
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        said = " ".join(str(error).split())[:120]
+        raise NfdrlError(f"device {str(name)!r} cannot be used on this machine: {said}") from None
+    assert usable
+    return device

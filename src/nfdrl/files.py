@@ -104,6 +104,18 @@ def check_writable(folder: Path) -> None:
         raise NfdrlError(f"cannot write to {str(folder)!r}: {error.strerror or error}") from None
 
 
+def check_file_name(path: Path) -> None:
+    """Refuse a file that could not be made, before any time is spent; no folder is made for it yet."""
+    inside = next(folder for folder in path.absolute().parents if folder.exists())
+    try:
+        with TemporaryFile(dir=inside):
+            path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise NfdrlError(f"cannot write {str(path)!r:.200}: {error.strerror or error}") from None
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY)

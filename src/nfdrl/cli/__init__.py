@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from importlib.metadata import version
+from itertools import groupby
 from typing import Annotated
 
 import torch
@@ -55,9 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
         return 0
-    verb: Train | Evaluate | Paper | Compare | Report | Bench = tyro.cli(
-        Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"]
-    )
+    verb = parsed(words or ["--help"])
     prepare_torch()
     try:
         return verb.run()
@@ -74,6 +75,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
+
+
+def parsed(words: Sequence[str]) -> Train | Evaluate | Paper | Compare | Report | Bench:
+    """The verb of a command line; a malformed one exits with 2, after one line that says why."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            verb: Train | Evaluate | Paper | Compare | Report | Bench = tyro.cli(
+                Verb, prog="nfdrl", description=ABOUT, args=words
+            )
+    except SystemExit as stop:
+        if stop.code:
+            say(f"error: {in_one_line(said.getvalue())}")
+        raise
+    return verb
+
+
+def in_one_line(box: str) -> str:
+    """What tyro says in a box: its first part, the nearest option, and where to read on.
+
+    >>> in_one_line("│ Unrecognized options: --sed │\\n│ ──── │\\n│ Perhaps you meant: │\\n│ --seed INT │")
+    'unrecognized options: --sed: did you mean --seed? (nfdrl --help)'
+    """
+    lines = [line.strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
+    parts = [
+        [line for line in group if line]
+        for rule, group in groupby(lines, lambda line: line.startswith("──"))
+        if not rule
+    ]
+    first = " ".join(parts[0] if parts else ["malformed command"])[:400].rstrip(".:")
+    near = [part[1].split()[0] for part in parts if part[:1] == ["Perhaps you meant:"] and len(part) > 1]
+    hint = f": did you mean {near[0]}?" if near else ""
+    return f"{first[:1].lower()}{first[1:]}{hint} (nfdrl --help)"
 
 
 def prepare_torch() -> None:

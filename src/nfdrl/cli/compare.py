@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.errors import NfdrlError, check_at_least, unknown_name
 from nfdrl.files import check_writable
 from nfdrl.progress import Progress
 from nfdrl.reports import command_of, plain_row, provenance, write_report
@@ -76,6 +76,7 @@ class Compare:
         from nfdrl.evaluation.comparison import Budget, Problem, Store, compare
 
         torch.set_num_threads(1)  # the networks are too small to share
+        check_at_least(1, steps=self.steps, batch=self.batch, seeds=self.seeds)
         contenders = [contender(word) for word in split_words("methods", self.methods)]
         mdps = {word: finite_mdp(word) for word in split_words("envs", self.envs)}
         budget = Budget(20, 16, 20, 2) if self.smoke else Budget(self.steps, self.batch)

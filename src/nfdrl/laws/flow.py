@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from nfdrl.colours import BLUE, GREEN, VERMILLION
-from nfdrl.errors import NfdrlError, check_finite, check_positive, unknown_name
+from nfdrl.errors import NfdrlError, check_finite, check_numbers, check_positive, unknown_name
 from nfdrl.laws.base import DensityLaw, Law, LinearHead, Method, checked_dtype, select_rows
 from nfdrl.laws.fitting import FIT_LEVELS, Fit, Track, Truths, fit_returns, quantiles_of
 from nfdrl.laws.pushforward import ChainLaw, PushforwardLaw
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.l2 import L2
 from nfdrl.losses.surrogate import Surrogate
-from nfdrl.numerics.base_points import base_points
+from nfdrl.numerics.base_points import RULES, base_points
 from nfdrl.numerics.constants import constant
 from nfdrl.numerics.flows import Flow, MixtureCDF
 from nfdrl.numerics.mixture import mixture_erf
@@ -240,9 +240,6 @@ class FlowMethod(Method):
     held: float = 0.0  # share of it that the range G always keeps: above 0, rare returns keep their place
 
     def __post_init__(self) -> None:
-        for name in ("components", "n_flows", "samples"):
-            if getattr(self, name) < 1:
-                raise NfdrlError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.initial_bound <= 0 or self.terminal_std < 0:
             raise NfdrlError(
                 "initial_bound must be positive and terminal_std non-negative, "
@@ -252,6 +249,9 @@ class FlowMethod(Method):
             raise unknown_name("action_value", self.action_value, ACTION_VALUES)
         if not 0 <= self.held <= 1:
             raise NfdrlError(f"held must lie in [0, 1], got {self.held}")
+        if self.points not in RULES:
+            raise unknown_name("points", self.points, RULES)
+        check_numbers(self)
 
     def head(self, features: int, actions: int) -> FlowHead:
         least = self.held * self.initial_bound

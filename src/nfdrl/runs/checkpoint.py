@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from nfdrl.errors import NfdrlError
 from nfdrl.files import (
     FileRecord,
+    describing,
     from_json,
     read_file,
     read_json,
@@ -50,7 +51,8 @@ class Saved:
     @property
     def replay(self) -> Snapshot | None:
         saved = self.state.get("replay")
-        return None if saved is None else Snapshot.from_json(saved)
+        with describing("a replay", Path(STATE)):
+            return None if saved is None else Snapshot.from_json(saved)
 
     @property
     def run(self) -> dict[str, Any]:

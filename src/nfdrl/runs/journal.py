@@ -67,7 +67,7 @@ class Snapshot:
     def from_json(cls, value: Mapping[str, Any]) -> Snapshot:
         position = tuple(int(row) for row in value["position"])
         segments = tuple(Segment.from_json(segment) for segment in value["segments"])
-        if not position or min(position) < 0:
+        if not position or not all(0 <= row < 1 << 62 for row in (*position, int(value["transitions"]))):
             raise NfdrlError("the replay has impossible row numbers")
         if any(len(segment.start) != len(position) for segment in segments):
             raise NfdrlError("a segment of the replay has another number of environments than the replay")

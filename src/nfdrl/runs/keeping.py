@@ -13,7 +13,7 @@ import torch
 from nfdrl.agent import Agent, state_of
 from nfdrl.envs.make import EnvLike
 from nfdrl.errors import NfdrlError
-from nfdrl.files import sync_folder
+from nfdrl.files import describing, sync_folder
 from nfdrl.laws import Method
 from nfdrl.progress import say
 from nfdrl.runs import checkpoint, layout
@@ -170,7 +170,8 @@ def _salvaged(
             agent = Agent.load(path, env, method=method, device=device, replay=False, replay_on_disk=on_disk)
             lost = 0
             if saved.replay is not None:
-                lost = restore(agent.trainer.replay, layout.replay_of(path), saved.replay, partly=True)
+                with describing("a replay", path):
+                    lost = restore(agent.trainer.replay, layout.replay_of(path), saved.replay, partly=True)
         except (NfdrlError, OSError):
             continue
         left = len(agent.trainer.replay)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from typing_extensions import Self
 
-from nfdrl.agent import Agent
+from nfdrl.agent import Agent, find_device
 from nfdrl.envs.watching import EnvironmentFailure
 from nfdrl.errors import NfdrlError, check_at_least
 from nfdrl.evaluation.rollouts import Episodes
@@ -127,8 +127,11 @@ class Run:
         run._seen = _identity(path)
         config = _read_config(path)
         method_from(config.get("method"), method)  # refuse it here, not once per checkpoint
+        device = find_device(device)  # likewise
         check_writable(run.folder)
         check_no_links(run.folder)
+        if replay_on_disk:
+            check_writable(Path(replay_on_disk))
         given = {"keep": keep, "evaluate": evaluate, "tensorboard": tensorboard}
         own = {field.name: config[field.name] for field in fields(Upkeep) if field.name in config}
         own |= {name: value for name, value in given.items() if value is not None}
@@ -208,6 +211,8 @@ class Run:
         """Refuse a replay that does not fit into memory or on disk, before anything is written."""
         agent, size, upkeep = self.agent, self.agent.config.buffer_size, self.upkeep
         check_replay_fits(agent.source, agent.config)
+        if agent.config.replay_on_disk:
+            check_writable(Path(agent.config.replay_on_disk))
         rows = min(size + upkeep.keep * min(upkeep.checkpoint_every, size), 2 * steps)
         check_disk(self.folder, rows, transition_bytes(agent.source, agent.config))
 

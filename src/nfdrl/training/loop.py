@@ -27,6 +27,7 @@ from nfdrl.replay import Replay, storage_dtype
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import EpisodeEnd, Event, NonFiniteError, Pause, Report
 from nfdrl.training.ranges import observed_range
+from nfdrl.training.saved import checked_counters
 from nfdrl.training.schedules import decay
 from nfdrl.training.storing import new_replay
 
@@ -230,7 +231,7 @@ class Trainer:
 
     def restore(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Return to where `state` and `tensors` were taken."""
-        counters = state["trainer"]
+        counters = checked_counters(state, self.config)
         if counters["learning"]:
             learner = self.start_learning()
             learner.load_tensors(tensors)
