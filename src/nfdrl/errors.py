@@ -59,6 +59,25 @@ def check_seed(seed: object) -> None:
         raise NfdrlError(f"seed must be a whole number from 0 to 4,294,967,295, got {seed!r:.50}")
 
 
+def whole(name: str, value: float | str) -> int:
+    """A number of things, also written as 1e5 or 100_000.
+
+    >>> whole("steps", 1e5), whole("steps", "1e5"), whole("steps", "10_000")
+    (100000, 100000, 10000)
+    >>> whole("steps", 0.5)
+    Traceback (most recent call last):
+        ...
+    nfdrl.errors.NfdrlError: steps must be a whole number, got 0.5
+    """
+    try:
+        found = int(value) if isinstance(value, int) else float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if isinstance(value, bool) or not math.isfinite(found) or found != int(found):
+        raise NfdrlError(f"{name} must be a whole number, got {value}")
+    return int(found)
+
+
 def check_open_unit(name: str, value: Tensor) -> None:
     """Refuse a probability level outside (0, 1)."""
     _check(name, value, (value > 0) & (value < 1), "lie strictly between 0 and 1")

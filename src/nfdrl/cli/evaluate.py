@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from nfdrl.cli.train import warnings_as_lines
 from nfdrl.errors import NfdrlError, check_at_least, check_seed
 from nfdrl.files import check_file_name
 
@@ -34,6 +35,9 @@ class Evaluate:
 
     seed: int = 10_000
     """Seed of the first episode."""
+
+    max_steps: int | None = None
+    """Cut off episodes after this many steps; by default after 108,000."""
 
     risk: str | None = None
     """What actions are chosen by: mean, cvar:0.1, …; by default as in training."""
@@ -82,7 +86,8 @@ class Evaluate:
         agent = Agent.load(self.run_folder, self.env, method=method, risk=self.risk, device=self.device, replay=False)
         if self.video is not None:
             self._record(agent, self.video)
-        result = agent.evaluate(self.episodes, self.seed)
+        with warnings_as_lines():
+            result = agent.evaluate(self.episodes, self.seed, max_steps=self.max_steps)
         print(
             f"return {result.mean:.4g} ± {result.std:.3g} over {self.episodes} episodes "
             f"(least {result.returns.min():.4g}, most {result.returns.max():.4g}, length {result.lengths.mean():.4g})"

@@ -10,7 +10,9 @@ from pathlib import Path
 CONFIG = "config.json"  # its settings
 METRICS = "metrics.csv"  # one line per report
 SUMMARY = "metrics.json"  # how it ended, with the final evaluation
+EVALUATIONS = "evaluations.csv"  # one line per evaluation during training
 EVALUATION = "evaluation.json"  # a later evaluation, which takes precedence over that one
+BEST = "best"  # the agent with the best of these evaluations
 CHECKPOINTS, REPLAY, DIAGNOSTIC, TENSORBOARD = "checkpoints", "replay", "diagnostic", "tensorboard"
 LOCK = ".lock"  # who is writing to it; there only while a process is
 
@@ -21,8 +23,8 @@ SECOND = {CONFIG: "config-2.json", STATE: "state-2.json", WEIGHTS: "weights-2.sa
 # The diagnostic of an update that failed.
 NUMBERS, TENSORS = "diagnostic.json", "tensors.safetensors"
 
-_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION)
-_FOLDERS = (CHECKPOINTS, REPLAY, DIAGNOSTIC, TENSORBOARD)
+_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION, EVALUATIONS)
+_FOLDERS = (CHECKPOINTS, REPLAY, DIAGNOSTIC, TENSORBOARD, BEST)
 _SAVED = (MANIFEST, CONFIG, STATE, WEIGHTS, *SECOND.values())
 _STEP = re.compile(r"step-\d{12,}")
 _UNFINISHED = re.compile(r"\.step-\d{12,}\.(\d+\.tmp|\d+\.old|aside)")  # half written, replaced, or set aside
@@ -46,7 +48,12 @@ def clear(folder: Path) -> None:
     for path in _real(folder / CHECKPOINTS):
         if _is_checkpoint(path) or _is_unfinished(path):
             remove_checkpoint(path)
-    for inner, names in ((REPLAY, _SEGMENT), (TENSORBOARD, _EVENTS), (DIAGNOSTIC, _named(NUMBERS, TENSORS))):
+    for inner, names in (
+        (REPLAY, _SEGMENT),
+        (TENSORBOARD, _EVENTS),
+        (DIAGNOSTIC, _named(NUMBERS, TENSORS)),
+        (BEST, _named(*_SAVED)),
+    ):
         _remove_files(folder / inner, names)
     for inner in _FOLDERS:
         _remove_folder(folder / inner)

@@ -1,4 +1,4 @@
-"""Listeners to the training loop: a CSV file, TensorBoard, a progress bar."""
+"""Listeners to the training loop: CSV files, TensorBoard, a progress bar."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nfdrl.errors import NfdrlError
-from nfdrl.files import Appender, describing
+from nfdrl.files import Appender, describing, replace_file
 from nfdrl.progress import say
-from nfdrl.training.events import Event, Report
+from nfdrl.training.events import Evaluation, Event, Report
 
 WARN_EVERY = 60.0  # seconds between two warnings that a file cannot be written
 
@@ -105,6 +105,54 @@ def _line(cells: Sequence[object]) -> bytes:
     return text.getvalue().encode()
 
 
+class EvaluationsTracker:
+    """One line per evaluation; of an existing file, the lines up to a step are kept."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        self._path, self._kept = path, read_evaluations(path, step)
+        self._write()
+
+    def track(self, event: Event) -> None:
+        if isinstance(event, Evaluation):
+            self._kept.append(event)
+            self._write()
+
+    def _write(self) -> None:
+        """Replace the whole file, which is short, so that it never has half a line."""
+        names = [field.name for field in fields(Evaluation)]
+        lines = [",".join(names), *(",".join(str(getattr(row, name)) for name in names) for row in self._kept)]
+        try:
+            replace_file(self._path, ("\n".join(lines) + "\n").encode())
+        except OSError as error:
+            say(f"warning: {self._path.name} cannot be written ({error.strerror or error}); training continues")
+
+    def close(self) -> None:
+        self._write()
+
+
+def read_evaluations(path: Path, step: int | None = None) -> list[Evaluation]:
+    """The evaluations in a file, up to a step."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file, describing("evaluations", path):
+        rows = [_evaluation(row) for row in csv.DictReader(file)]
+    return [row for row in rows if step is None or row.step <= step]
+
+
+def _evaluation(row: Mapping[str, str]) -> Evaluation:
+    mean, std, least, most, length = (float(row[name]) for name in ("mean", "std", "least", "most", "length"))
+    return Evaluation(int(row["step"]), int(row["episodes"]), mean, std, least, most, length, row["best"] == "True")
+
+
+def scalars(event: Event) -> dict[str, float]:
+    """The numbers of a report or an evaluation by the names that dashboards show."""
+    if not isinstance(event, Report | Evaluation):
+        return {}
+    place = "train" if isinstance(event, Report) else "evaluate"
+    numbers = {name: value for name, value in asdict(event).items() if name != "step" and value is not None}
+    return {f"{place}/{name}": value for name, value in numbers.items()}
+
+
 class TensorBoardTracker:
     """Scalars for TensorBoard; those that an earlier session wrote after step `start` are hidden."""
 
@@ -124,12 +172,10 @@ class TensorBoardTracker:
         self._file = PatientFile(Appender(folder / _event_file(folder), header))
 
     def track(self, event: Event) -> None:
-        if not isinstance(event, Report):
-            return
-        values = {name: value for name, value in asdict(event).items() if name != "step" and value is not None}
-        scalars = [self._summary.Value(tag=f"train/{name}", simple_value=value) for name, value in values.items()]
-        entry = self._entry(wall_time=time.time(), step=event.step, summary=self._summary(value=scalars))
-        self._file.add(self._framed(entry))
+        numbers = [self._summary.Value(tag=name, simple_value=value) for name, value in scalars(event).items()]
+        if numbers:
+            entry = self._entry(wall_time=time.time(), step=event.step, summary=self._summary(value=numbers))
+            self._file.add(self._framed(entry))
 
     def close(self) -> None:
         self._file.retry()
@@ -148,7 +194,7 @@ def _event_file(folder: Path) -> str:
 
 
 class ProgressTracker:
-    """A bar with speed, return, loss and the time left."""
+    """A bar with speed, return, loss, the last evaluation and the time left."""
 
     def __init__(self, total: int, done: int = 0, console: Console | None = None) -> None:
         self._bar = Progress(
@@ -159,11 +205,14 @@ class ProgressTracker:
             console=console or Console(stderr=True),
         )
         self._task = self._bar.add_task("", total=total, completed=done, numbers="warming up")
+        self._evaluated = ""
         self._bar.start()
 
     def track(self, event: Event) -> None:
+        if isinstance(event, Evaluation):
+            self._evaluated = f"  evaluation {event.mean:.4g}"
         if isinstance(event, Report):
-            self._bar.update(self._task, completed=event.step, numbers=_numbers(event))
+            self._bar.update(self._task, completed=event.step, numbers=_numbers(event) + self._evaluated)
 
     def close(self) -> None:
         with suppress(OSError):  # standard error may be a file on a full disk
