@@ -13,6 +13,7 @@ SUMMARY = "metrics.json"  # how it ended, with the final evaluation
 EVALUATIONS = "evaluations.csv"  # one line per evaluation during training
 EVALUATION = "evaluation.json"  # a later evaluation, which takes precedence over that one
 BEST = "best"  # the agent with the best of these evaluations
+CALIBRATION = "calibration"  # the name of the files of `nfdrl evaluate --calibration`
 CHECKPOINTS, REPLAY, DIAGNOSTIC, TENSORBOARD = "checkpoints", "replay", "diagnostic", "tensorboard"
 LOCK = ".lock"  # who is writing to it; there only while a process is
 
@@ -23,7 +24,8 @@ SECOND = {CONFIG: "config-2.json", STATE: "state-2.json", WEIGHTS: "weights-2.sa
 # The diagnostic of an update that failed.
 NUMBERS, TENSORS = "diagnostic.json", "tensors.safetensors"
 
-_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION, EVALUATIONS)
+_CALIBRATIONS = (f"{CALIBRATION}.{kind}" for kind in ("json", "csv", "png", "svg"))
+_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION, EVALUATIONS, *_CALIBRATIONS)
 _FOLDERS = (CHECKPOINTS, REPLAY, DIAGNOSTIC, TENSORBOARD, BEST)
 _SAVED = (MANIFEST, CONFIG, STATE, WEIGHTS, *SECOND.values())
 _STEP = re.compile(r"step-\d{12,}")
