@@ -80,9 +80,10 @@ class Compare:
         contenders = [contender(word) for word in split_words("methods", self.methods)]
         mdps = {word: finite_mdp(word) for word in split_words("envs", self.envs)}
         budget = Budget(20, 16, 20, 2) if self.smoke else Budget(self.steps, self.batch)
+        discounts = {word: self._discount(mdp) for word, mdp in mdps.items()}
         check_writable(self.out)
         begun = time.perf_counter()
-        problems = [Problem.of(word, mdp, self._discount(mdp)) for word, mdp in mdps.items()]
+        problems = [Problem.of(word, mdp, discounts[word]) for word, mdp in mdps.items()]
         store = Store(self.out / "cells", self.overwrite)
         seeds = 1 if self.smoke else self.seeds
         with Progress() as bars:
