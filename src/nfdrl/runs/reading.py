@@ -67,9 +67,22 @@ def read_run(folder: Path) -> RunRecord:
     curve = _curve(folder / METRICS)
     with describing("a run", folder / CONFIG):
         method, env, seed = str(config["method"]["name"]), str(config["env"]), int(config["seed"])
-    evaluation = _if_there(folder / EVALUATION) or summary.get("evaluation") or {}
-    resumed = resumes(config | summary, curve)
-    return RunRecord(folder, method, env, seed, curve, evaluation if "mean" in evaluation else None, resumed)
+    later = _if_there(folder / EVALUATION)
+    evaluation = _evaluation(later or summary.get("evaluation"), folder / (EVALUATION if later else SUMMARY))
+    with describing("a run", folder):
+        resumed = resumes(config | summary, curve)
+    return RunRecord(folder, method, env, seed, curve, evaluation, resumed)
+
+
+def _evaluation(found: Any, path: Path) -> dict[str, Any] | None:
+    """An evaluation with its mean, its standard deviation and all returns; None if there is none."""
+    if found is None or (isinstance(found, dict) and "mean" not in found):
+        return None
+    numbers = [found.get("mean"), found.get("std", 0.0)] if isinstance(found, dict) else [None]
+    returns = found.get("returns", []) if isinstance(found, dict) else None
+    if not isinstance(returns, list) or not all(type(number) in (int, float) for number in [*numbers, *returns]):
+        raise NfdrlError(f"{path} does not describe an evaluation: {found!r:.80}")
+    return dict(found)
 
 
 def resumes(said: Mapping[str, Any], curve: list[dict[str, float]]) -> list[int]:
