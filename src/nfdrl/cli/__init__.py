@@ -18,6 +18,7 @@ from nfdrl.cli.evaluate import Evaluate
 from nfdrl.cli.page import Page
 from nfdrl.cli.paper import Paper
 from nfdrl.cli.report import Report
+from nfdrl.cli.settings import Settings
 from nfdrl.cli.train import Train
 from nfdrl.cli.watch import Watch
 from nfdrl.errors import NfdrlError
@@ -36,6 +37,7 @@ verbs and an example of each:
   nfdrl report out --out out/report      a table and learning curves of all runs in a folder
   nfdrl page out/cartpole --out law.html     episodes and their laws, in one file for any browser
   nfdrl watch out                            the same page, live, for all runs in a folder
+  nfdrl settings nfdrl-s         every setting of a method; without a name, those of training
   nfdrl bench losses --out out/bench
 
 `nfdrl VERB --help` explains a verb; `nfdrl --version` prints the version."""
@@ -50,6 +52,7 @@ Verb = (
     | Annotated[Report, tyro.conf.subcommand("report", description=inspect.getdoc(Report))]
     | Annotated[Page, tyro.conf.subcommand("page", description=inspect.getdoc(Page))]
     | Annotated[Watch, tyro.conf.subcommand("watch", description=inspect.getdoc(Watch))]
+    | Annotated[Settings, tyro.conf.subcommand("settings", description=inspect.getdoc(Settings))]
     | Annotated[Bench, tyro.conf.subcommand("bench", description=inspect.getdoc(Bench))]
 )
 
@@ -60,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
         return 0
-    verb: Train | Evaluate | Paper | Compare | Report | Page | Watch | Bench = tyro.cli(
+    verb: Train | Evaluate | Paper | Compare | Report | Page | Watch | Settings | Bench = tyro.cli(
         Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"]
     )
     prepare_torch()
