@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -48,7 +48,7 @@ class Bench:
                 mdp2(p=CHANCE), (0, 0), trial.method, settings,
                 label=f"{trial.step.label}, MDP2", seed=self.seed, progress=self.progress,
             )  # fmt: skip
-            return plain({"mdp2_below": learned.law.cdf(MIDDLE), "mdp2_cramer": learned.row["cramer"]})
+            return {"mdp2_below": float(learned.law.cdf(MIDDLE)), "mdp2_cramer": float(learned.row["cramer"])}
 
         return self._kept("MDP2", trial, asdict(settings), measure)
 
@@ -62,9 +62,8 @@ class Bench:
                 track=lambda steps: self.progress.track(steps, f"{trial.step.label}, FrozenLake", settings.updates),
             )  # fmt: skip
             found = batch_distances(learned.laws(lake.truth.pairs), lake.truth.laws)
-            return plain(
-                {"frozenlake_cramer": found["cramer"].mean(), "frozenlake_mean_error": found["mean_error"].mean()}
-            )
+            means = {name: float(values.mean()) for name, values in found.items()}
+            return {"frozenlake_cramer": means["cramer"], "frozenlake_mean_error": means["mean_error"]}
 
         return self._kept("FrozenLake", trial, asdict(settings), measure)
 
@@ -85,7 +84,7 @@ class Bench:
 
         return self._kept("CartPole", trial, {"steps": steps, "run": to_plain(config)}, measure)
 
-    def _kept(self, problem: str, trial: Trial, settings: Row, measure: Any) -> Row:
+    def _kept(self, problem: str, trial: Trial, settings: Row, measure: Callable[[], Row]) -> Row:
         settings = plain({"method": to_plain(trial.method), "seed": self.seed, "settings": settings})
         return self.store.get(f"{problem}-{trial.step.label}-seed{self.seed}", settings, measure)
 
