@@ -70,7 +70,7 @@ def draw(result: Result) -> Figure:
             ax.set_ylim(bottom=0)
             pair = f"({one.row['state']}, {one.row['action']})"
             setting = f"h = {one.row['bandwidth']}, σ = {one.row['terminal_std']}"
-            spreads = f"learned: middle 68 % ± {one.row['core']:.2g}, std {float(one.row['std']):.2g}"
+            spreads = f"68 % within ± {one.row['core']:.2g}, std {float(one.row['std']):.2g}"
             ax.set_title(f"{pair}  {setting}\n{spreads}", fontsize=9)
         row[0].set_ylabel("density")
     legend_below(made, axes)
