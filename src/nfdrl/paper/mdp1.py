@@ -50,8 +50,9 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
 def core(law: Law) -> float:
     """Half the width of the middle 68 %: the standard deviation of a Gaussian, whatever the tails of the law are.
 
-    The outermost of N midpoints stands at a level of 1/2N. A loss sees nothing of a law beyond it, and what lies there
-    may be as far away as the law's range reaches: little mass, but most of the variance of a narrow law.
+    A flow is narrow only where its components leave the base noise alone: one of them ends up in its tail, and the law
+    passes there from one end of its range to the other. That is little mass, which training moves slowly, but most of
+    the variance (docs/deviations.md).
     """
     low, high = law.quantile(torch.tensor([0.16, 0.84], dtype=law.reference.dtype))
     return float(high - low) / 2
