@@ -43,8 +43,8 @@ def table() -> str:
         label = rows[0]["step"]
         cells = [f"*{label}*" if label.startswith("(") else label]
         for name, (_, form) in COLUMNS.items():
-            values = [row[name] for row in rows]
-            cells.append("–" if None in values else ", ".join(form.format(value) for value in values))
+            texts = ["–" if row[name] is None else form.format(row[name]) for row in rows]
+            cells.append("–" if set(texts) == {"–"} else ", ".join(texts))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

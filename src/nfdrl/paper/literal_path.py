@@ -55,7 +55,9 @@ PATH = (
     Step("masses and gradients from the KDE", THROUGH, played=False),
     Step("(there, weighted by density: Algorithm 1)", {"comparison.masses": "weighted"}, played=False, aside=True),
     Step("(there, at the samples: Appendix F)", {"comparison.support": "samples"}, played=False, aside=True),
-    Step("squared, not rooted, without N⁻²", {"comparison.rooted": "false", "comparison.averaged": "false"}, played=False),
+    Step("squared, not rooted, without N⁻²", {
+        "comparison.rooted": "false", "comparison.averaged": "false",
+    }, played=False),
     Step("on one shared grid", {"comparison.support": "shared"}, played=False),
     Step("three scales, relative to the range", MULTI_SCALE, played=False),
     Step("a point, not N(r, 0.1), at the end", {"terminal_std": "0"}, played=False),
