@@ -1,10 +1,12 @@
 """Every experiment runs in its smallest form and leaves a figure and valid numbers."""
 
 import json
+import runpy
 import shutil
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,6 +117,13 @@ def test_the_way_from_the_paper_begins_at_the_literal_preset_and_ends_at_our_def
     assert (kept[-1].method, kept[-1].config) == (METHODS["nfdrl-s"], changed(TrainConfig(), scaled, "run"))
     for before, after in pairwise(kept):
         assert (before.method, before.config) != (after.method, after.config)
+
+
+def test_the_table_of_deviations_says_what_the_results_say():
+    root = Path(__file__).parents[1]
+    written = runpy.run_path(str(root / "docs" / "deviations.py"))
+    assert (root / "docs" / "deviations.md").read_text() == written["page"](), "run: python docs/deviations.py"
+    assert all(row["step"] in written["table"]() for row in written["found"]()[0]["rows"])
 
 
 def test_an_interrupted_experiment_keeps_its_parts(smoke, tmp_path, monkeypatch):
