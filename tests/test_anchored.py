@@ -5,6 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from torch.testing import assert_close
 
 from nfdrl.agent import Agent
@@ -12,8 +15,8 @@ from nfdrl.engines import EngineName
 from nfdrl.envs.cliff import risky_cliff
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
-from nfdrl.laws.anchored import AnchoredMethod, anchored_law
-from nfdrl.laws.flow import FlowLaw
+from nfdrl.laws.anchored import REACH, WIDEST, AnchoredMethod, anchored_law, anchored_zero
+from nfdrl.laws.flow import MIN_SCALE, FlowLaw
 from nfdrl.learner import Learner, Optimisation
 from nfdrl.networks import table
 from nfdrl.numerics.base_points import base_points
@@ -40,8 +43,8 @@ def test_between_them_it_is_the_mean_under_narrower_noise():
 
 
 def test_returns_are_those_of_the_formula():
-    raw, z, start, pace, s = raws(5), torch.linspace(-3, 3, 7, dtype=torch.float64), 0.4, 2.0, 0.5
-    law = anchored_law(raw, 1.5, s, start, pace)
+    raw, z, start, s = raws(5), torch.linspace(-3, 3, 7, dtype=torch.float64), 0.4, 0.5
+    law = anchored_law(raw, 1.5, s, start)
     a = 1.5 * (start + raw[:, :4]).abs()
     phi = torch.distributions.Normal(0.0, 1.0).cdf
     steps = phi((z - law.locations.unsqueeze(-1)) / law.scales.unsqueeze(-1))
@@ -50,22 +53,43 @@ def test_returns_are_those_of_the_formula():
     assert_close(law.at(z), wanted)
 
 
-def test_it_contains_the_laws_of_the_paper():
+def test_it_contains_the_laws_of_the_paper_whose_components_are_in_reach():
     paper = FlowLaw.from_raw(raws(1, seed=3)[0], 2.0)
+    paper = FlowLaw(
+        paper.weights, paper.locations.clamp(-2, 2), paper.scales.clamp(max=1.4), paper.bound, validate=False
+    )
     z = torch.linspace(-3, 3, 50, dtype=torch.float64)
-    zero = anchored_law(torch.zeros(13, dtype=torch.float64), anchor=0.0, start=1.0)
-    raw = torch.zeros(13, dtype=torch.float64)
-    raw[:4] = 2 * paper.bound * paper.weights - 1
-    raw[4:8] = paper.locations - zero.locations
-    raw[8:12] = (paper.scales - 1e-2).expm1().log() - (zero.scales - 1e-2).expm1().log()
-    raw[12] = paper.at(torch.zeros(1, dtype=torch.float64))[0]  # its median
+    raw = torch.cat([
+        2 * paper.bound * paper.weights,
+        REACH * torch.atanh(paper.locations / REACH),
+        torch.logit((paper.scales - MIN_SCALE) / WIDEST),
+        paper.at(torch.zeros(1, dtype=torch.float64)),  # its median
+    ])  # fmt: skip
+    raw -= anchored_zero(4, 1.0, torch.float64, torch.device("cpu"))
     assert_close(anchored_law(raw, anchor=0.0, start=1.0).at(z), paper.at(z))
+
+
+@given(hnp.arrays(np.float64, 13, elements=st.floats(-1e3, 1e3)))
+def test_no_component_hides_beyond_the_base_points(raw):
+    law = anchored_law(torch.from_numpy(raw))
+    assert (law.locations.abs() <= REACH).all()
+    assert ((law.scales >= MIN_SCALE) & (law.scales <= MIN_SCALE + WIDEST)).all()
+
+
+def test_shifted_base_points_reach_every_level():
+    points = torch.stack(
+        [base_points(8, "shifted", like=torch.empty(0), generator=g) for g in [torch.Generator()] * 500]
+    )
+    levels = torch.special.ndtr(points).flatten().sort().values
+    assert levels[0] < 0.01
+    assert levels[-1] > 0.99
+    assert levels.diff().max() < 0.01
 
 
 def test_gradients_are_those_of_finite_differences():
     z = torch.linspace(-2, 2, 5, dtype=torch.float64)
     raw = raws(3, seed=2).requires_grad_()
-    assert torch.autograd.gradcheck(lambda value: anchored_law(value, 2.0, pace=3.0).at(z), (raw,))
+    assert torch.autograd.gradcheck(lambda value: anchored_law(value, 2.0).at(z), (raw,))
 
 
 def test_an_amplitude_of_zero_still_has_a_slope():
@@ -110,9 +134,11 @@ def test_an_agent_measures_its_unit_from_the_first_rewards():
 def test_the_rare_falls_of_the_cliff_stay_in_the_law(seed):
     mdp = risky_cliff()
     method = METHODS["nfdrl"].within(-1.4, 0.0)
-    laws = learn_policy_laws(mdp, mdp.optimal_policy(), method, PolicyLearning(4_000, 128, 7e-3), seed=seed)
+    laws = learn_policy_laws(
+        mdp, mdp.optimal_policy(), method, PolicyLearning(4_000, 128, 7e-3, "quadratic"), seed=seed
+    )
     short, long = laws.laws([[0, 0], [0, 1]]).cvar(0.1).tolist()
-    assert short < -0.75  # −1.184 after longer training; the paper's form stays above −0.5
+    assert short < -1.0  # −1.184 after longer training; the paper's form stays above −0.5
     assert long == pytest.approx(-0.6, abs=0.05)
 
 

@@ -47,15 +47,15 @@ class Agent:
     `method` is a name, with settings in brackets (`c51[atoms=13]`), or a `Method`; `env` a Gymnasium id, environment or
     vector environment; `risk` what actions are chosen by: a word (`cvar:0.1`), a `Risk`, or a function of a law.
 
-    >>> agent = Agent("nfdrl-s", "CartPole-v1", seed=1)
+    >>> agent = Agent(env="CartPole-v1", seed=1)
     >>> agent.learn(1_100, progress=False).returns([0.0, 0.0, 0.0, 0.0]).batch_shape
     torch.Size([2])
     """
 
     def __init__(
         self,
-        method: str | Method,
-        env: EnvLike | Source,
+        method: str | Method = "nfdrl",
+        env: EnvLike | Source | None = None,
         *,
         seed: int = 0,
         config: TrainConfig | None = None,
@@ -63,9 +63,11 @@ class Agent:
         device: str | torch.device = "auto",
     ) -> None:
         kind = find_method(method) if isinstance(method, str) else method
+        if env is None:
+            raise NfdrlError(f'an agent needs an environment: Agent("{kind.name}", "CartPole-v1"), or pass env=')
         source = env if isinstance(env, Source) else source_of(env)
         check_at_least(0, seed=seed)
-        self.source, self.seed, self.config = source, int(seed), TrainConfig() if config is None else config
+        self.source, self.seed, self.config = source, int(seed), (config or TrainConfig()).of_method(kind)
         self.observation_space, self.action_space = source.observation_space, source.action_space
         self.risk: Valuation = parse_risk(risk) if isinstance(risk, str) else risk or Mean()
         self.device = _device(device)

@@ -33,7 +33,7 @@ class Train:
     Example: `nfdrl train --method nfdrl-s --env CartPole-v1 --steps 100000 --out out/cartpole`.
     """
 
-    method: Annotated[str, tyro.conf.arg(help=METHOD_HELP)] = "nfdrl-s"
+    method: Annotated[str, tyro.conf.arg(help=METHOD_HELP)] = "nfdrl"
 
     env: str = "CartPole-v1"
     """A Gymnasium id, maybe with settings (`ALE/Pong-v5[sticky=0.25]`); `module:id` imports the module first."""

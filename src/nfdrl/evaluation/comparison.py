@@ -102,7 +102,8 @@ class Problem:
 
 def run_cell(problem: Problem, contender: Contender, seed: int, budget: Budget, track: Track) -> dict[str, Any]:
     """Learn with one method and one seed: distances of every pair, sizes, and the time per update."""
-    settings = PolicyLearning(budget.updates, budget.batch_size, contender.method.tabular_rate)
+    method = contender.method
+    settings = PolicyLearning(budget.updates, budget.batch_size, method.tabular_rate, method.tabular_decay)
     clock = _Clock(lambda steps: track(steps, f"{problem.label}: {contender.label}, seed {seed}"))
     learned = learn_policy_laws(
         problem.mdp, problem.policy, contender.method, settings,

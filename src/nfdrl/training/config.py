@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from nfdrl.engines import ENGINES, EngineName
 from nfdrl.errors import NfdrlError, check_at_least, unknown_name
+from nfdrl.laws.base import Method
 from nfdrl.learner import Optimisation
 from nfdrl.networks import TorsoSizes
 from nfdrl.training.schedules import DECAYS, Decay
@@ -23,7 +24,7 @@ class TrainConfig:
     """How to train; steps are transitions, summed over all environments."""
 
     discount: float = 0.99  # Mnih et al. 2015, Extended Data Table 1
-    learning_rate: float = 5e-4  # ours: between the 6.3e-4 and 2.3e-3 of RL Zoo and the 2.5e-4 of CleanRL
+    learning_rate: float | None = None  # ours: the method's own
     learning_rate_decay: Decay = "linear"  # ours: sampled targets never stop moving; laws settle as the rate falls
     adam_eps: float = 1e-5  # ours: between Adam's 1e-8 and the 1e-2/batch of Bellemare et al. 2017
     max_grad_norm: float | None = 10.0  # Stable-Baselines3's DQN
@@ -66,9 +67,16 @@ class TrainConfig:
                 raise unknown_name(kind, value, known)
         self.optimisation()
 
+    def of_method(self, method: Method) -> TrainConfig:
+        """The settings with the method's own learning rate, where they have none."""
+        return self if self.learning_rate is not None else replace(self, learning_rate=method.learning_rate)
+
     def optimisation(self) -> Optimisation:
         """The part that the learner needs."""
-        return Optimisation(*(getattr(self, field.name) for field in fields(Optimisation)))
+        given = {field.name: getattr(self, field.name) for field in fields(Optimisation)}
+        return Optimisation(
+            **{name: value for name, value in given.items() if (name, value) != ("learning_rate", None)}
+        )
 
     def epsilon(self, fraction: float) -> float:
         """The share of random actions after `fraction` of the run.

@@ -65,7 +65,7 @@ class Trainer:
     def __init__(
         self, method: Method, network: Network, source: Source, config: TrainConfig, *, risk: Valuation, seed: int
     ) -> None:
-        self.method, self.network, self.source, self.config = method, network, source, config
+        self.method, self.network, self.source, self.config = method, network, source, config.of_method(method)
         self.risk, self.seed, self.step = risk, seed, 0
         self.rng = np.random.default_rng(seed)
         self.device = next(network.parameters()).device
@@ -171,7 +171,8 @@ class Trainer:
         if not count:
             return
         if config.learning_rate_decay != "constant":
-            learner.set_learning_rate(config.learning_rate * decay(config.learning_rate_decay, fraction))
+            rate = learner.settings.learning_rate
+            learner.set_learning_rate(rate * decay(config.learning_rate_decay, fraction))
         batch = self.replay.sample(count * config.batch_size)
         if self.device.type != "cpu":
             batch = batch.to(self.device)
@@ -260,7 +261,7 @@ class Trainer:
             float(np.mean([end.length for end in recent])) if recent else None,
             loss,
             epsilon,
-            self.config.learning_rate if learner is None else learner.learning_rate,
+            self.config.optimisation().learning_rate if learner is None else learner.learning_rate,
             speed,
             0 if learner is None else learner.skipped,
             dormant,

@@ -7,8 +7,8 @@ from typing import Literal
 
 from nfdrl.errors import unknown_name
 
-Decay = Literal["constant", "linear", "cosine"]
-DECAYS: tuple[Decay, ...] = ("constant", "linear", "cosine")
+Decay = Literal["constant", "linear", "quadratic", "cosine"]
+DECAYS: tuple[Decay, ...] = ("constant", "linear", "quadratic", "cosine")
 
 
 def decay(kind: Decay, fraction: float) -> float:
@@ -21,6 +21,8 @@ def decay(kind: Decay, fraction: float) -> float:
         return 1.0
     if kind == "linear":
         return max(0.0, 1 - fraction)
+    if kind == "quadratic":
+        return max(0.0, 1 - fraction) ** 2
     if kind == "cosine":
         return 0.5 * (1 + math.cos(math.pi * min(1.0, fraction)))
     raise unknown_name("decay", kind, DECAYS)

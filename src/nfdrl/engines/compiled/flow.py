@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from nfdrl.engines.compiled.jit import HALF, ONE, TWO, ZERO, Array, F, compiled, compiled_sums, inlined
 
-# What is added to raw outputs, and what they are multiplied by before; the least scale; the least range, and its unit;
-# the anchor, negative where there is none.
-Law = tuple[Array, Array, F, F, F, F]
+# What is added to raw outputs; the least scale; the least range, and its unit; the anchor, negative where there is none,
+# and the limits of anchored locations and scales.
+Law = tuple[Array, F, F, F, F, F, F]
 Grid = tuple[F, F, F, int]
 
 LOG2_E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
@@ -75,19 +75,26 @@ def softplus(x: Any) -> Any:
 
 
 @inlined
+def sigmoid(x: Any) -> Any:
+    """1/(1 + e⁻ˣ); NaN where x is not finite."""
+    u = exp_negative(-abs(x))
+    return (ONE if x >= ZERO else u) / (ONE + u) + ZERO * x
+
+
+@inlined
 def read_row(raw: Any, b: Any, law: Any, n: Any, parts: Any, p: Any) -> Any:
     """Amplitudes, locations and scales of row b into `parts[p]` (3, n); G, and where the middle of the support is.
 
     Amplitudes are those of the error functions: Gwᵢ of `FlowLaw.from_raw`, ½aᵢ of `anchored_law`.
     """
-    shift, pace, least_scale, least, unit, anchor = law
-    for i in range(n):
-        parts[p, 1, i] = pace[n + i] * raw[b, n + i] + shift[n + i]
-        parts[p, 2, i] = least_scale + softplus(pace[2 * n + i] * raw[b, 2 * n + i] + shift[2 * n + i])
+    shift, least_scale, least, unit, anchor, reach, widest = law
     middle, bound = ZERO, ZERO
     if anchor >= ZERO:
         middle = unit * (raw[b, 3 * n] + shift[3 * n])
         for i in range(n):
+            place = (raw[b, n + i] + shift[n + i]) / reach
+            parts[p, 1, i] = reach * (TWO * sigmoid(TWO * place) - ONE)  # tanh
+            parts[p, 2, i] = least_scale + widest * sigmoid(raw[b, 2 * n + i] + shift[2 * n + i])
             parts[p, 0, i] = HALF * unit * abs(raw[b, i] + shift[i])
             q = anchor_of(parts[p, 1, i], parts[p, 2, i], anchor)
             bound += parts[p, 0, i]
@@ -98,6 +105,8 @@ def read_row(raw: Any, b: Any, law: Any, n: Any, parts: Any, p: Any) -> Any:
             largest = max(largest, raw[b, i] + shift[i])
         total = ZERO
         for i in range(n):
+            parts[p, 1, i] = raw[b, n + i] + shift[n + i]
+            parts[p, 2, i] = least_scale + softplus(raw[b, 2 * n + i] + shift[2 * n + i])
             parts[p, 0, i] = exp_negative(raw[b, i] + shift[i] - largest)
             total += parts[p, 0, i]
         bound = least + unit * softplus(raw[b, 3 * n] + shift[3 * n])
@@ -216,7 +225,7 @@ def returns(raw: Array, law: Law, z: Array, kept: int) -> tuple[Array, tuple[Arr
 @compiled_sums
 def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, Array, Array, Array]) -> Array:
     """Slopes in the returns (B, N) to slopes in the raw outputs."""
-    shift, pace, _, _, unit, anchor = law
+    shift, least_scale, _, unit, anchor, reach, widest = law
     erfs, gausses, parts, bounds = saved
     rows, n = len(slope), len(shift) // 3
     result = np.empty((rows, 3 * n + 1), np.float32)
@@ -243,10 +252,12 @@ def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, A
                 to_scale -= steep * gauss * to_middle * q * scale / both
                 to_amplitude = (to_amplitude - erf_of(q, gauss) * to_middle) * HALF * unit
                 to_amplitude = math.copysign(ONE, raw[b, i] + shift[i]) * to_amplitude
-            free = pace[2 * n + i] * raw[b, 2 * n + i] + shift[2 * n + i]
-            result[b, i], result[b, n + i] = to_amplitude, pace[n + i] * to_location
-            result[b, 2 * n + i] = pace[2 * n + i] * to_scale / (ONE + F(math.exp(-free)))  # softplus
-            to_bound += amplitude * to_amplitude
+                place, width = parts[b, 1, i] / reach, (scale - least_scale) / widest
+                to_location, to_scale = to_location * (ONE - place * place), to_scale * widest * width * (ONE - width)
+            else:
+                to_scale *= sigmoid(raw[b, 2 * n + i] + shift[2 * n + i])  # the slope of softplus
+                to_bound += amplitude * to_amplitude
+            result[b, i], result[b, n + i], result[b, 2 * n + i] = to_amplitude, to_location, to_scale
         if anchor >= ZERO:
             result[b, 3 * n] = to_middle * unit
         else:

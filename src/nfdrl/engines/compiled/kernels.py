@@ -14,7 +14,7 @@ from nfdrl.bellman import Valuation
 from nfdrl.engines.compiled import flow
 from nfdrl.engines.compiled.jit import Array, F
 from nfdrl.engines.compiled.quantile import quantile_huber
-from nfdrl.laws.anchored import AnchoredMethod, anchored_zero
+from nfdrl.laws.anchored import REACH, WIDEST, AnchoredMethod, anchored_zero
 from nfdrl.laws.base import Method
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
@@ -220,7 +220,7 @@ def _flow(method: FlowMethod, generator: torch.Generator | None) -> Kernel | Non
     if method.n_flows > 1 or method.action_value != "mean" or not _has_kernel(method.comparison):
         return None
     shift, least = zero_point(method.components, torch.float32, CPU).numpy(), method.held * method.initial_bound
-    law = shift, np.ones_like(shift), F(MIN_SCALE), F(least), F(method.initial_bound - least), F(-1)
+    law = shift, F(MIN_SCALE), F(least), F(method.initial_bound - least), F(-1), F(0), F(0)
     return FlowKernel(method, law, method.comparison.gain(method.samples), generator)
 
 
@@ -228,8 +228,8 @@ def _flow(method: FlowMethod, generator: torch.Generator | None) -> Kernel | Non
 def _anchored(method: AnchoredMethod, generator: torch.Generator | None) -> Kernel | None:
     if not _has_kernel(method.comparison):
         return None
-    zero = anchored_zero(method.components, method.start, method.pace, torch.float32, CPU)
-    law = zero[0].numpy(), zero[1].numpy(), F(MIN_SCALE), F(0), F(method.unit), F(method.anchor)
+    zero = anchored_zero(method.components, method.start, torch.float32, CPU).numpy()
+    law = zero, F(MIN_SCALE), F(0), F(method.unit), F(method.anchor), F(REACH), F(WIDEST)
     return FlowKernel(method, law, method.gain(), generator)
 
 

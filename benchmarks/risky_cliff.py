@@ -1,0 +1,99 @@
+"""Train on the risky cliff with default settings, and compare the laws of both ways with the truth.
+
+python benchmarks/risky_cliff.py --seeds 0 1 2 3 4 5 6 7 8 9 --risks cvar:0.1 mean --out results/cliff/control.json
+
+The short way must be seen to be known: an agent that avoids it meets few falls. `seen` is the CVaR of the law with the
+frequencies of falls in the agent's own replay, the best that could be learned from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nfdrl
+from nfdrl.envs.cliff import LONG, SHORT
+from nfdrl.provenance import hardware
+
+EDGES, FALL, COST, ALPHA = (1, 2, 3), -1.0, -0.1, 0.1
+
+
+def tail_mean(returns: list[float], masses: list[float], alpha: float) -> float:
+    """CVaR of atoms."""
+    total, left = 0.0, alpha
+    for value, mass in sorted(zip(returns, masses, strict=True)):
+        used = min(mass, left)
+        total, left = total + used * value, left - used
+    return total / alpha
+
+
+def short_cvar(falls: list[float], discount: float) -> float:
+    """CVaR of the short way, where each step from an edge cell is a fall with the given probability."""
+    returns, masses, alive, paid, factor = [], [], 1.0, COST, discount
+    for fall in falls:
+        paid += factor * COST
+        returns.append(paid + factor * FALL)
+        masses.append(alive * fall)
+        alive *= 1 - fall
+        factor *= discount
+    return tail_mean([*returns, paid], [*masses, alive], ALPHA)
+
+
+def seen_falls(agent: nfdrl.Agent) -> tuple[list[float], int]:
+    """The share of falls from each edge cell in the agent's replay, and how often the first one was left."""
+    replay = agent.trainer.replay
+    states = replay.storage.gather(np.arange(len(replay.live))).numpy().ravel()
+    shares = [replay.reward[replay.live & (states == edge)] < COST + FALL / 2 for edge in EDGES]
+    return [float(share.mean()) for share in shares], len(shares[0])
+
+
+def row(method: str, risk: str, seed: int, steps: int) -> dict[str, Any]:
+    agent = nfdrl.Agent(method, "nfdrl/RiskyCliff-v0", seed=seed, risk=risk).learn(steps, progress=False)
+    discount = agent.config.discount
+    law = agent.returns(0)
+    cvar, std = law.cvar(ALPHA).tolist(), law.std().tolist()
+    falls, walks = seen_falls(agent)
+    return {
+        "method": method,
+        "risk": risk,
+        "seed": seed,
+        "way": "short" if int(agent.predict(0)[0]) == SHORT else "long",
+        "way by cvar": "short" if cvar[SHORT] > cvar[LONG] else "long",
+        "short": round(cvar[SHORT], 4),
+        "short, true": round(short_cvar([0.03] * 3, discount), 4),
+        "short, seen": round(short_cvar(falls, discount), 4),
+        "long": round(cvar[LONG], 4),
+        "long, true": round(sum(COST * discount**k for k in range(6)), 4),
+        "long, std": round(std[LONG], 5),
+        "walks": walks,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="+", default=["nfdrl"])
+    parser.add_argument("--risks", nargs="+", default=["cvar:0.1", "mean"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(10)))
+    parser.add_argument("--steps", type=int, default=15_000)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    rows = []
+    for method in options.methods:
+        for risk in options.risks:
+            for seed in options.seeds:
+                rows.append(row(method, risk, seed, options.steps))
+                print(rows[-1], flush=True)
+    if options.out is not None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(
+            json.dumps({"rows": rows, "date": date.today().isoformat(), "hardware": hardware()}, indent=1) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()
