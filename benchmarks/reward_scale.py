@@ -37,6 +37,7 @@ def learn(method: str, env: str, factor: float, seed: int, steps: int) -> dict[s
 
 
 def greedy(agent: nfdrl.Agent, env: str, episodes: int) -> float:
+    """The mean return of greedy episodes, without the factor."""
     plain, returns = gymnasium.make(env), []
     for episode in range(episodes):
         observation, _ = plain.reset(seed=1_000 + episode)
@@ -65,6 +66,7 @@ def draw(rows: list[dict[str, Any]], steps: int, path: Path) -> None:
 
 
 def main() -> None:
+    """Learn, write and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", default="nfdrl")
     parser.add_argument("--env", default="CartPole-v1")

@@ -53,6 +53,7 @@ def seen_falls(agent: nfdrl.Agent) -> tuple[list[float], int]:
 
 
 def row(method: str, risk: str, seed: int, steps: int) -> dict[str, Any]:
+    """One run: the way it takes, and the CVaR of both."""
     agent = nfdrl.Agent(method, "nfdrl/RiskyCliff-v0", seed=seed, risk=risk).learn(steps, progress=False)
     discount = agent.config.discount
     law = agent.returns(0)
@@ -75,6 +76,7 @@ def row(method: str, risk: str, seed: int, steps: int) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Train, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=["nfdrl"])
     parser.add_argument("--risks", nargs="+", default=["cvar:0.1", "mean"])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import nfdrl
+from nfdrl.settings import notes_of
 
 PAGE = Path(__file__).with_name("api.md")
 HEADER = """# Public interface
@@ -20,6 +20,7 @@ change without notice. `python docs/api.py` writes this page from the docstrings
 """
 SECTIONS = {
     "Learning": ("Agent", "Run"),
+    "Callbacks": ("Evaluate", "StopAt", "TensorBoard", "WeightsAndBiases"),
     "Settings": ("TrainConfig", "TorsoSizes", "PRESETS"),
     "Return laws": ("Law", "DensityLaw", "FlowLaw"),
     "Methods": ("METHODS", "Method"),
@@ -32,7 +33,6 @@ TABLES = {
     "PRESETS": "Settings for a kind of environment, by the name that `nfdrl train --preset` takes. Each has a "
     "`config`, a number of `steps`, and `adapt`, which gives a method the preset's settings",
 }
-PROVENANCE = re.compile(r"^ +(\w+): .*?  # (.+)$", re.MULTILINE)  # a field and the comment beside it
 
 
 def prose(thing: Any) -> str:
@@ -64,16 +64,17 @@ def members(kind: type) -> Iterator[str]:
 
 
 def settings(kind: Any) -> str:
-    """A table of a dataclass's fields, their defaults, and the comment beside each."""
-    notes = dict(PROVENANCE.findall(inspect.getsource(kind)))
-    rows = ["| field | default | meaning, or source of the default |", "|---|---|---|"]
+    """A table of a dataclass's fields, their defaults, and the comments next to each."""
+    notes = notes_of(kind)
+    rows = ["| field | default | meaning | source of the default |", "|---|---|---|---|"]
     for field in dataclasses.fields(kind):
         made = field.default_factory is not dataclasses.MISSING
         default = field.default_factory() if made else field.default
         shown = (
             "" if default is dataclasses.MISSING else f"`{type(default).__name__ + '()' if made else repr(default)}`"
         )
-        rows.append(f"| `{field.name}` | {shown} | {notes.get(field.name, '')} |")
+        note = notes[field.name]
+        rows.append(f"| `{field.name}` | {shown} | {note.meaning} | {note.source} |")
     return "\n".join(rows)
 
 

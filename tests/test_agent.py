@@ -27,7 +27,7 @@ from nfdrl.networks import TorsoSizes, table
 from nfdrl.replay import Batch, Replay
 from nfdrl.risk import CVaR
 from nfdrl.training.config import TrainConfig
-from nfdrl.training.events import Report
+from nfdrl.training.events import Evaluation, Report
 from nfdrl.training.presets import PRESETS, find_preset
 from nfdrl.training.ranges import observed_range
 from nfdrl.training.trackers import ProgressTracker
@@ -47,7 +47,7 @@ def weights(agent: Agent) -> dict[str, Tensor]:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("env", ["CartPole-v1", "FrozenLake-v1"])
 def test_every_method_learns_acts_and_survives_save_and_load(method: str, env: str, tmp_path: Path) -> None:
-    agent = Agent(method, env, config=SMALL).learn(100, progress=False)
+    agent = Agent(method, env, config=SMALL).learn(100, total_steps=140, progress=False)
     before = [value.clone() for value in weights(agent).values()]
     agent.learn(40, progress=False)
     assert any(not torch.equal(old, new) for old, new in zip(before, weights(agent).values(), strict=True))
@@ -140,7 +140,7 @@ def test_the_range_is_observed_and_the_first_weights_stay(method: str, monkeypat
     monkeypatch.setattr("nfdrl.training.loop.observed_range", lambda _: (-3.0, 7.0))
     agent = Agent(method, "CartPole-v1", config=replace(SMALL, train_every=10**6))
     network, first = agent.network, {name: value.clone() for name, value in agent.network.state_dict().items()}
-    agent.learn(SMALL.learning_starts - 1, progress=False)
+    agent.learn(SMALL.learning_starts - 1, total_steps=200, progress=False)
     assert agent.method is METHODS[method]
     assert agent.predict(np.zeros((5, 4)))[0].shape == (5,)
     assert agent.returns(np.zeros((5, 4))).batch_shape == (5, 2)
@@ -173,7 +173,7 @@ def test_a_loaded_agent_continues_learning(agent: Agent, tmp_path: Path) -> None
     saved, restored = agent.learner.tensors(), loaded.learner.tensors()
     assert saved.keys() == restored.keys()
     assert all(torch.equal(value, restored[name]) for name, value in saved.items())
-    loaded.learn(100, progress=False)
+    loaded.learn(100, total_steps=agent.step + 100, progress=False)
     assert loaded.step == agent.step + 100
     assert loaded.learner.updates > agent.learner.updates
 
@@ -347,9 +347,10 @@ def test_several_environments_steps_and_a_soft_target_work_together() -> None:
 def test_the_progress_bar_shows_speed_return_and_loss() -> None:
     screen = io.StringIO()
     bar = ProgressTracker(1000, console=Console(file=screen, force_terminal=True, width=120))
+    bar.track(Evaluation(400, 5, 31.5, 0.0, 31.5, 31.5, 31.5, True))
     bar.track(Report(500, 100, 3, 21.5, 21.5, 0.25, 0.1, 1e-3, 1234.0))
     bar.close()
-    for words in ("500/1,000", "1,234 steps/s", "return 21.5", "loss 0.25"):
+    for words in ("500/1,000", "1,234 steps/s", "return 21.5", "loss 0.25", "evaluation 31.5"):
         assert words in screen.getvalue()
 
 
@@ -376,7 +377,7 @@ def test_the_package_exports_its_public_names() -> None:
 
 def test_a_layer_without_live_units_is_reported_and_warns_once() -> None:
     agent = Agent("dqn", "CartPole-v1", config=replace(SMALL, train_every=1, report_every=100))
-    reports = [event for event in agent.events(300) if isinstance(event, Report)]
+    reports = [event for event in agent.events(300, total_steps=600) if isinstance(event, Report)]
     assert reports[0].dormant is None  # 37 updates
     assert all(report.dormant is not None and report.dormant < 1 for report in reports[1:])
     with torch.no_grad():

@@ -19,6 +19,8 @@ from nfdrl.envs.atari import AtariGame, AtariProtocol, AtariStream, protocol_fro
 from nfdrl.envs.make import source_of
 from nfdrl.envs.stepping import Step
 from nfdrl.errors import NfdrlError
+from nfdrl.evaluation.arenas import AtariArena, SingleArena, new_arena
+from nfdrl.evaluation.rollouts import rollout
 from nfdrl.frames import FrameStorage
 from nfdrl.laws import find_method
 from nfdrl.replay import ArrayStorage, Replay
@@ -179,6 +181,21 @@ def test_an_agent_learns_and_survives_save_and_load(tmp_path: Path) -> None:
     assert loaded.source is not None
     assert loaded.source.name == "ALE/Pong-v5[frame_limit=240]"
     assert loaded.evaluate(1).lengths.tolist() == [60]
+
+
+def test_games_side_by_side_are_those_that_are_played_one_by_one() -> None:
+    source = source_of("ALE/Breakout-v5[frame_limit=1400,sticky=0.25]")
+
+    def policy(rows: Any) -> Any:
+        return rows.sum((1, 2, 3)) % int(source.action_space.n)
+
+    with new_arena(source, 2, ()) as arena:
+        assert isinstance(arena, AtariArena)
+        together = rollout(policy, arena, 5, seed=3)
+    alone = rollout(policy, SingleArena([source.fresh()]), 5, seed=3)
+    assert together.returns.tolist() == alone.returns.tolist()
+    assert together.lengths.tolist() == alone.lengths.tolist()
+    assert len(set(together.lengths.tolist())) > 1
 
 
 @pytest.mark.parametrize("preset", ["paper-atari", "paper-literal-atari"])

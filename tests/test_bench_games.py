@@ -19,7 +19,10 @@ CONTESTANTS = {
         *("Stable-Baselines3 DQN", "ours dqn", "sb3-contrib QR-DQN", "ours qr-dqn", "ours nfdrl-s", "ours nfdrl-e"),
         "ours nfdrl-s, by CVaR",
     ],
-    "atari": ["Stable-Baselines3 DQN", "sb3-contrib QR-DQN", "ours dqn", "ours c51", "ours nfdrl-s"],
+    "atari": [
+        *("Stable-Baselines3 DQN", "sb3-contrib QR-DQN", "ours dqn", "ours c51", "ours nfdrl-s", "ours, trunk alone"),
+        *("ours nfdrl-s, compressed replay", "ours nfdrl-s, acting alone", "ours nfdrl-s, evaluation"),
+    ],
     "minatar": ["Stable-Baselines3 DQN", "ours dqn", "ours c51", "ours nfdrl-s"],
 }
 

@@ -20,6 +20,7 @@ import gymnasium
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -124,13 +125,20 @@ def test_vector_environments_resume_bit_for_bit(mode: AutoresetMode, env: str, t
     assert_same(*resumed_and_undisturbed(make, "iqn", SMALL, tmp_path, (130, 200)))
 
 
+def test_normalised_environments_resume_bit_for_bit(tmp_path: Path) -> None:
+    def make() -> EnvLike:
+        return NormalizeReward(NormalizeObservation(gymnasium.make("CartPole-v1")))
+
+    assert_same(*resumed_and_undisturbed(make, "nfdrl-s", SMALL, tmp_path, (130, 200)))
+
+
 def test_atari_resumes_bit_for_bit(tmp_path: Path) -> None:
     config = replace(SMALL, num_envs=2, n_step=2, train_every=24, batch_size=4, torso=TorsoSizes(image=(8,)))
     assert_same(*resumed_and_undisturbed(lambda: "ALE/Breakout-v5", "nfdrl-s", config, tmp_path, (200,)))
 
 
 def test_an_agent_saved_with_its_replay_continues_exactly(tmp_path: Path) -> None:
-    agent = Agent("nfdrl-s", "CartPole-v1", config=SMALL).learn(150, progress=False)
+    agent = Agent("nfdrl-s", "CartPole-v1", config=SMALL).learn(150, total_steps=200, progress=False)
     agent.save(tmp_path / "agent", replay=True)
     agent.save(tmp_path / "agent", replay=True)  # again, in place
     assert len(list((tmp_path / "agent" / "replay").iterdir())) == 1

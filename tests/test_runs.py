@@ -22,6 +22,7 @@ from nfdrl.runs import layout
 from nfdrl.runs.reading import read_run
 from nfdrl.runs.session import Interrupted, Run
 from nfdrl.training.config import TrainConfig
+from nfdrl.training.trackers import read_evaluations
 
 # Schedules that do not depend on the length of the run: half a run is then the first half of a whole one.
 STEADY = TrainConfig(
@@ -109,6 +110,40 @@ def test_a_run_stopped_by_a_signal_resumes_to_its_own_number_of_steps(
     assert Run.resume(tmp_path).agent.step == 600
     assert Run.resume(tmp_path, exact=True).train(progress=False).agent.step == 1000
     assert_same_runs(whole, tmp_path)
+
+
+def test_evaluations_during_a_run_change_no_bit_and_survive_a_resume(whole: Path, tmp_path: Path) -> None:
+    settings = {"evaluate": 2, "evaluate_every": 200}
+    new(tmp_path / "watched", **settings).train(1000, progress=False)
+    assert_same_runs(whole, tmp_path / "watched")
+    expected = read_evaluations(tmp_path / "watched" / "evaluations.csv")
+    assert [row.step for row in expected] == [200, 400, 600, 800, 1000]
+    best = max(expected, key=lambda row: row.mean)
+    assert Agent.load(tmp_path / "watched" / "best").step == best.step
+    # As if the process had died after another evaluation: its line is not from the checkpoint's past.
+    new(tmp_path / "killed", **settings).train(500, progress=False)
+    with (tmp_path / "killed" / "evaluations.csv").open("a") as file:
+        file.write("700,2,9000.0,0.0,9000.0,9000.0,9.0,True\n")
+    resumed = Run.resume(tmp_path / "killed").train(1000, progress=False)
+    assert read_evaluations(tmp_path / "killed" / "evaluations.csv") == expected
+    assert_same_runs(whole, tmp_path / "killed")
+    assert resumed.upkeep.evaluate_every == 200
+    assert Agent.load(tmp_path / "killed" / "best").step == best.step
+
+
+def test_a_run_stops_at_a_return_and_can_be_resumed(tmp_path: Path) -> None:
+    run = new(tmp_path, evaluate=2, evaluate_every=100, stop_at=1.0).train(1000, progress=False)
+    assert run.agent.step == run.summary["step"] == 100
+    assert Run.resume(tmp_path, stop_at=1e9).train(progress=False).agent.step == 1000
+    seen: list[int] = []
+
+    def stop(agent: Agent, event: Any) -> bool:
+        seen.append(event.step)
+        return agent.step < 150
+
+    assert new(tmp_path / "own").train(1000, progress=False, callbacks=[stop]).agent.step == seen[-1] < 1000
+    with pytest.raises(NfdrlError, match="evaluate_every needs evaluate"):
+        new(tmp_path / "none", evaluate_every=100)
 
 
 def test_a_folder_that_holds_a_run_is_refused_and_left_as_it_is(whole: Path, tmp_path: Path) -> None:

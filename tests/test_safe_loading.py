@@ -8,15 +8,18 @@ import json
 import pickle
 import shutil
 import struct
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 from nfdrl.agent import Agent
+from nfdrl.envs.saving import described
 from nfdrl.errors import NfdrlError
 from nfdrl.files import FileRecord, sealed, to_json, unsealed
 from nfdrl.networks import TorsoSizes
@@ -196,6 +199,51 @@ def test_impossible_settings_are_refused(name: str, saved: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+def source_of(**changes: Any) -> dict[str, Any]:
+    """A description of CartPole with other parts."""
+    whole = described(gymnasium.make("CartPole-v1"))
+    return whole | changes
+
+
+MARKER = "nfdrl_must_not_be_imported"
+SOURCES: dict[str, dict[str, Any]] = {
+    "a module before the id": source_of(id=f"{MARKER}:CartPole-v1"),
+    "another entry point": source_of(entry_point=f"{MARKER}:Env"),
+    "an id that nobody registered": source_of(id="Nothing-v0"),
+    "a wrapper to import": source_of(wrappers=[{"entry_point": f"{MARKER}:Wrapper", "kwargs": {"dict": {}}}]),
+    "a function for a wrapper": source_of(wrappers=[{"entry_point": "os:system", "kwargs": {"dict": {}}}]),
+    "a class that is no wrapper": source_of(wrappers=[{"entry_point": "subprocess:Popen", "kwargs": {"dict": {}}}]),
+    "a wrapper that writes": source_of(
+        wrappers=[
+            {
+                "entry_point": "gymnasium.wrappers.rendering:RecordVideo",
+                "kwargs": {"dict": {"video_folder": "nfdrl-must-not-be-written"}},
+            }
+        ]
+    ),
+    "an unknown argument": source_of(kwargs={"dict": {"x": 1}}),
+    "an unknown tag": source_of(kwargs={"dict": {"sutton_barto_reward": {"eval": "1"}}}),
+    "objects for numbers": source_of(kwargs={"dict": {"x": {"array": [1], "dtype": "O", "scalar": False}}}),
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_hostile_environment_is_refused_and_nothing_is_imported(
+    name: str, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"{MARKER}.py").write_text("from pathlib import Path\nPath('nfdrl-must-not-be-written').touch()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    rewritten(saved, "config.json", lambda config: config.update(source=SOURCES[name]))
+    with pytest.raises(NfdrlError) as caught:
+        Agent.load(saved)
+    assert "\n" not in str(caught.value)
+    assert MARKER not in sys.modules
+    assert not (tmp_path / "nfdrl-must-not-be-written").exists()
+    assert Agent.load(saved, "CartPole-v1").step == 150
+
+
 @pytest.mark.parametrize(
     ("found", "message"),
     [("3", "format 3, from a newer nfdrl: this one reads format 2"), ("1", "an unknown format"), ('"x"', "'x'")],
@@ -208,7 +256,7 @@ def test_a_checkpoint_of_another_format_is_refused(found: str, message: str, sav
 
 def test_an_interrupted_save_leaves_the_previous_one_intact(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Agent.load(saved)
-    agent = Agent.load(saved).learn(40, progress=False)
+    agent = Agent.load(saved).learn(40, total_steps=190, progress=False)
 
     def power_cut(*args: Any) -> None:
         raise KeyboardInterrupt

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from nfdrl.networks import TorsoSizes
     from nfdrl.risk import Risk, parse_risk
     from nfdrl.runs.session import Run
+    from nfdrl.training.callbacks import Evaluate, StopAt, TensorBoard, WeightsAndBiases
     from nfdrl.training.config import TrainConfig
     from nfdrl.training.presets import PRESETS
 
 __version__ = version("nfdrl")
 __all__ = [
-    "METHODS", "PRESETS", "Agent", "DensityLaw", "FiniteMDP", "FlowLaw", "Law", "Method", "NfdrlError", "Risk", "Run",
-    "TorsoSizes", "TrainConfig", "__version__", "exact_returns", "parse_risk",
+    "METHODS", "PRESETS", "Agent", "DensityLaw", "Evaluate", "FiniteMDP", "FlowLaw", "Law", "Method", "NfdrlError",
+    "Risk", "Run", "StopAt", "TensorBoard", "TorsoSizes", "TrainConfig", "WeightsAndBiases", "__version__",
+    "exact_returns", "parse_risk",
 ]  # fmt: skip
 
 _HOMES = {
@@ -38,6 +40,7 @@ _HOMES = {
     "nfdrl.networks": ("TorsoSizes",),
     "nfdrl.risk": ("Risk", "parse_risk"),
     "nfdrl.runs.session": ("Run",),
+    "nfdrl.training.callbacks": ("Evaluate", "StopAt", "TensorBoard", "WeightsAndBiases"),
     "nfdrl.training.config": ("TrainConfig",),
     "nfdrl.training.presets": ("PRESETS",),
 }

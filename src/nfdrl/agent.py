@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import gymnasium
 import numpy as np
@@ -17,21 +19,29 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from typing_extensions import Self
 
+from nfdrl.arguments import config_of, device_of, risk_of, seed_of
 from nfdrl.bellman import Valuation
-from nfdrl.envs.make import EnvLike, Source, source_of
-from nfdrl.errors import NfdrlError, check_at_least
+from nfdrl.envs.layers import discount_of
+from nfdrl.envs.make import EnvLike, Source, source_from, source_of
+from nfdrl.envs.stepping import environments
+from nfdrl.errors import NfdrlError, check_at_least, whole
+from nfdrl.evaluation.arenas import Arena, given_arena, new_arena
+from nfdrl.evaluation.calibration import Calibration, Scores, calibration_of
+from nfdrl.evaluation.observed import Sampling, observe
 from nfdrl.evaluation.rollouts import Episodes, rollout
 from nfdrl.files import describing
 from nfdrl.laws import Law, Method, find_method, method_config, method_from
 from nfdrl.learner import Learner
 from nfdrl.networks import Network, is_image, network_for
 from nfdrl.replay import storage_dtype
-from nfdrl.risk import Mean, Risk, parse_risk
+from nfdrl.risk import Risk, parse_risk
 from nfdrl.runs import checkpoint
 from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
 from nfdrl.runs.layout import REPLAY, locate, replay_of
 from nfdrl.settings import from_plain, to_plain
 from nfdrl.threads import threads
+from nfdrl.training.acting import Actor
+from nfdrl.training.callbacks import Callback, called
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import Event
 from nfdrl.training.loop import Trainer
@@ -39,13 +49,15 @@ from nfdrl.training.trackers import ProgressTracker, Tracker, tracked
 
 Array = NDArray[Any]
 EVALUATION_ENVS = 8
+LAWS_AT_ONCE = 128  # a law without a closed form is scored at a thousand quantiles
 
 
 class Agent:
     """A method, the environment it learns in, and the return laws it has learned.
 
     `method` is a name, with settings in brackets (`c51[atoms=13]`), or a `Method`; `env` a Gymnasium id, environment or
-    vector environment; `risk` what actions are chosen by: a word (`cvar:0.1`), a `Risk`, or a function of a law.
+    vector environment; `risk` what actions are chosen by: a word (`cvar:0.1`), a `Risk`, or a function of a law;
+    `config` a `TrainConfig` or a dict of its settings. The same `seed` gives the same agent; None draws one.
 
     >>> agent = Agent(env="CartPole-v1", seed=1)
     >>> agent.learn(1_100, progress=False).returns([0.0, 0.0, 0.0, 0.0]).batch_shape
@@ -57,8 +69,8 @@ class Agent:
         method: str | Method = "nfdrl",
         env: EnvLike | Source | None = None,
         *,
-        seed: int = 0,
-        config: TrainConfig | None = None,
+        seed: int | None = 0,
+        config: TrainConfig | Mapping[str, Any] | None = None,
         risk: str | Valuation | None = None,
         device: str | torch.device = "auto",
     ) -> None:
@@ -66,13 +78,28 @@ class Agent:
         if env is None:
             raise NfdrlError(f'an agent needs an environment: Agent("{kind.name}", "CartPole-v1"), or pass env=')
         source = env if isinstance(env, Source) else source_of(env)
-        check_at_least(0, seed=seed)
-        self.source, self.seed, self.config = source, int(seed), (config or TrainConfig()).of_method(kind)
+        self.source, self.seed, self.config = source, seed_of(seed), config_of(config).of_method(kind)
         self.observation_space, self.action_space = source.observation_space, source.action_space
-        self.risk: Valuation = parse_risk(risk) if isinstance(risk, str) else risk or Mean()
-        self.device = _device(device)
+        chosen, self.device = risk_of(risk), device_of(device)
+        self._rng = np.random.default_rng([self.seed, 1])  # of actions outside training
         self.network = _network(kind, source, self.config, self.seed).to(self.device)
-        self.trainer = Trainer(kind, self.network, source, self.config, risk=self.risk, seed=self.seed)
+        self.trainer = Trainer(kind, self.network, source, self.config, risk=chosen, seed=self.seed)
+
+    def __repr__(self) -> str:
+        plan = self.trainer.plan
+        steps = f"{self.step:,} steps" if plan in (None, self.step) else f"{self.step:,} of {plan:,} steps"
+        risk = self.risk if isinstance(self.risk, Risk) else getattr(self.risk, "__name__", "a function")
+        env = self.source.name or (type(self.source.given).__name__ if self.source.known else "no environment")
+        return f"Agent({self.method.name} on {env}: {steps}, risk {risk}, seed {self.seed}, {self.device})"
+
+    @property
+    def risk(self) -> Valuation:
+        """What actions are chosen by. A new one counts at once: in acting and in all further updates."""
+        return self.trainer.risk
+
+    @risk.setter
+    def risk(self, risk: str | Valuation) -> None:
+        self.trainer.set_risk(risk_of(risk))
 
     @property
     def method(self) -> Method:
@@ -91,20 +118,65 @@ class Agent:
             raise NfdrlError(f"learning begins after {self.config.learning_starts:,} random steps, got {self.step:,}")
         return self.trainer.learner
 
-    def learn(self, steps: int, *, progress: bool = True) -> Self:
-        """Train for `steps` more transitions."""
+    def learn(
+        self,
+        steps: int,
+        *,
+        total_steps: int | None = None,
+        callbacks: Iterable[Callback] = (),
+        progress: bool = True,
+    ) -> Self:
+        """Train for `steps` more transitions.
+
+        To train in several calls, pass the `total_steps` of all of them to the first: exploration and learning rate
+        follow that plan, and the calls together are one call, bit for bit. Without it a call is the whole plan; more
+        steps after that stretch it, with a warning.
+
+        Each of `callbacks` is called with this agent and every event; one that returns False stops training.
+        """
+        steps = whole("steps", steps)
         trackers = [ProgressTracker(self.step + steps, self.step)] if progress else []
-        for _ in self.events(steps, trackers):
+        for _ in self.events(steps, trackers, total_steps=total_steps, callbacks=callbacks):
             pass
         return self
 
     def events(
-        self, steps: int, trackers: Iterable[Tracker] = (), *, pause_every: int | None = None
+        self,
+        steps: int,
+        trackers: Iterable[Tracker] = (),
+        *,
+        pause_every: int | None = None,
+        total_steps: int | None = None,
+        callbacks: Iterable[Callback] = (),
     ) -> Iterator[Event]:
-        """Train for `steps` more transitions and yield what happens; with a `Pause` at multiples of `pause_every`."""
+        """Train as `learn` does and yield what happens; with a `Pause` at multiples of `pause_every`."""
+        steps, total = whole("steps", steps), None if total_steps is None else whole("total_steps", total_steps)
         check_at_least(1, steps=steps)
+        if not self.step:
+            self._compare_discounts()
         with threads(_threads_for(self.observation_space)):
-            yield from tracked(self.trainer.run(steps, pause_every), trackers)
+            events = called(self, self.trainer.run(steps, pause_every, total), callbacks)
+            yield from tracked(events, trackers)
+
+    def _compare_discounts(self) -> None:
+        """Say so if the environment is an MDP with a discount of its own, and training has another."""
+        own = discount_of(environments(self.trainer.stream))
+        if own is not None and own != self.config.discount:
+            warnings.warn(
+                f"the environment has a discount of {own:g} of its own and training one of {self.config.discount:g}, "
+                f"by which laws and actions may differ: set discount={own:g}",
+                stacklevel=4,
+            )
+
+    def close(self) -> None:
+        """Close the environments that the agent made. An environment that you passed is yours to close."""
+        self.trainer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def predict(
         self,
@@ -115,8 +187,11 @@ class Agent:
     ) -> tuple[Array, None]:
         """The action for an observation, or one per row of a batch, as `predict` of Stable-Baselines3 returns it."""
         batch, single = self._batch(observation)
-        actor = self.trainer.actor
-        chosen = actor.engine.greedy(batch) if deterministic else actor.act(batch, self.config.epsilon_end)
+        engine = self.trainer.actor.engine
+        if deterministic:
+            chosen = engine.greedy(batch)
+        else:  # by a generator of its own: acting must not change training
+            chosen = Actor(engine, int(self.action_space.n), self._rng).act(batch, self.config.epsilon_end)
         action = chosen + int(self.action_space.start)
         return action.reshape(()) if single else action, None
 
@@ -138,23 +213,96 @@ class Agent:
         rows = array[None] if single else array
         return np.ascontiguousarray(rows, dtype=storage_dtype(self.observation_space)), single
 
-    def evaluate(self, episodes: int = 10, seed: int = 10_000) -> Episodes:
-        """Greedy returns of whole episodes, the k-th seeded with seed + k, in new environments if those can be made."""
+    def evaluate(
+        self,
+        episodes: int = 10,
+        seed: int = 10_000,
+        *,
+        env: EnvLike | None = None,
+        max_steps: int | None = None,
+        progress: bool = True,
+    ) -> Episodes:
+        """Greedy returns of whole episodes, the k-th seeded with seed + k.
+
+        They are played in `env`, or in new environments like that of training, with its normalisation as it now is and
+        frozen. An episode that has not ended after `max_steps` (108,000) is cut off, with a warning.
+        """
         check_at_least(1, episodes=episodes)
-        envs = self.source.for_evaluation(min(episodes, EVALUATION_ENVS))
+        with self._arena(min(episodes, EVALUATION_ENVS), env) as arena:
+            shown = None if progress else False
+            return rollout(self._greedy, arena, episodes, seed, max_steps=max_steps, progress=shown)
+
+    def _greedy(self, rows: Array) -> Array:
+        return self.predict(rows)[0]
+
+    @contextmanager
+    def _arena(self, count: int, env: EnvLike | None) -> Iterator[Arena]:
+        """Where to evaluate: in `env`, in new environments, or in that of training if there is no other."""
+        trainer, source = self.trainer, self.source
+        trained = trainer.stepped()
+        if env is not None and env is not source.given:
+            source = source_of(env)
+            _check_spaces(source, self.observation_space, self.action_space)
+            if source.given is not None:
+                with given_arena(source.given, trained) as arena:
+                    yield arena
+                return
+        with new_arena(source, count, trained) as made:
+            if made is not None:
+                yield made
+                return
+        assert source.given is not None
+        if trainer.running:
+            raise NfdrlError("this environment cannot be copied, and training needs it: pass another as env=")
+        warnings.warn(
+            "this environment cannot be copied: evaluating ends its episode; pass another as env=", stacklevel=4
+        )
+        trainer.cut()
+        with given_arena(source.given, trained) as arena:
+            yield arena
+
+    def calibration(
+        self,
+        episodes: int = 100,
+        seed: int = 10_000,
+        *,
+        states: int = 20,
+        resolution: float = 0.0,
+        progress: bool = True,
+    ) -> Calibration:
+        """Hold the laws of greedy actions against the discounted returns that followed: `states` per episode at most.
+
+        Rewards and discount are those of training. Differences of at most `resolution` in the return do not count.
+        """
+        sampling = Sampling(episodes, self.config.discount, seed, states)
+        stream = self.source.for_observation(min(episodes, EVALUATION_ENVS))
+        start = int(self.action_space.start)
         try:
-            return rollout(lambda rows: self.predict(rows)[0], envs, episodes, seed)
+            seen = observe(
+                stream, lambda rows: self.predict(rows)[0] - start, self._value, sampling, None if progress else False
+            )
         finally:
-            for env in envs:
-                if env is not self.source.given:
-                    env.close()
+            stream.close()
+        parts = []
+        for at in range(0, len(seen.returns), LAWS_AT_ONCE):
+            rows = slice(at, at + LAWS_AT_ONCE)
+            law = self.returns(seen.observation[rows]).select(torch.from_numpy(seen.action[rows]))
+            parts.append(Scores.of(law, seen.returns[rows], resolution))
+        return calibration_of(Scores.join(parts), seen.episode, counts=seen.counts)
+
+    def _value(self, rows: Array) -> NDArray[np.float64]:
+        """The mean return of each row's greedy action."""
+        action = torch.from_numpy(self.predict(rows)[0] - int(self.action_space.start))
+        return self.returns(rows).select(action).mean().double().cpu().numpy()
 
     def save(self, path: str | Path, *, replay: bool = False) -> None:
         """Write a folder that `load` reads; with its replay, the loaded agent continues exactly.
 
-        Open episodes count as cut off at this step.
+        Open episodes count as cut off at this step: with the replay also in this agent, so that both continue alike.
         """
         folder = Path(path)
+        if replay:
+            self.trainer.cut()
         snapshot = (
             Journal(folder / REPLAY).append(self.trainer.replay) if replay and self.step and self.source.known else None
         )
@@ -165,7 +313,7 @@ class Agent:
     def load(
         cls,
         path: str | Path,
-        env: EnvLike | None = None,
+        env: EnvLike | Literal[False] | None = None,
         *,
         method: Method | None = None,
         risk: str | Valuation | None = None,
@@ -174,8 +322,9 @@ class Agent:
     ) -> Self:
         """The agent in a folder that `save` or a run wrote; with its replay, it continues exactly.
 
-        Without a saved replay, or with `replay=False`, it starts with an empty one. The environment is made from its
-        saved id unless `env` is given. Pass `method` if it is your own; its settings are the saved ones.
+        Without a saved replay, or with `replay=False`, it starts with an empty one. The environment is made again,
+        with its arguments and wrappers; where that is impossible, pass it as `env`, or `False` for an agent that only
+        acts. Pass `method` if it is your own; its settings are the saved ones.
         """
         folder = locate(Path(path))
         saved = checkpoint.read(folder)
@@ -189,7 +338,7 @@ class Agent:
             agent = cls(kind, source, seed=config["seed"], config=train, risk=chosen, device=device)
             agent.trainer.restore(state, saved.tensors)
             if replay and saved.replay is not None and source.known:
-                if not isinstance(env, VectorEnv) and len(saved.replay.position) != train.num_envs:
+                if not isinstance(source.given, VectorEnv) and len(saved.replay.position) != train.num_envs:
                     raise NfdrlError("the saved replay has another number of environments than the saved settings")
                 try:
                     restore(agent.trainer.replay, replay_of(folder), saved.replay)
@@ -204,6 +353,7 @@ def state_of(agent: Agent, replay: Snapshot | None = None) -> checkpoint.Saved:
         "nfdrl": version("nfdrl"),
         "method": method_config(agent.method),
         "env": agent.source.name,
+        "source": agent.source.described(),
         "observation_space": checkpoint.space_config(agent.observation_space),
         "action_space": checkpoint.space_config(agent.action_space),
         "train": to_plain(agent.config),
@@ -231,26 +381,30 @@ def _threads_for(space: gymnasium.Space[Any]) -> int:
     return torch.get_num_threads() if isinstance(space, gymnasium.spaces.Box) and is_image(space) else 1
 
 
-def _source_from(config: dict[str, Any], env: EnvLike | None) -> Source:
-    """The given or the saved environment, whose spaces must be the saved ones; or the saved spaces alone."""
-    given = config["env"] if env is None else env
-    if env is None and ":" in str(given):
-        raise NfdrlError(f"the saved environment {given!r} would import a module: pass it as `env` if you trust it")
-    if given is None:
-        spaces = [checkpoint.space_from(config[name]) for name in ("observation_space", "action_space")]
+def _source_from(config: dict[str, Any], env: EnvLike | Literal[False] | None) -> Source:
+    """The given or the saved environment, whose spaces must be the saved ones; or, for False, these spaces alone."""
+    name, described = config["env"], config.get("source")  # without a description, the name says it all
+    if env is False:
+        spaces = [checkpoint.space_from(config[kind]) for kind in ("observation_space", "action_space")]
         return Source(None, None, spaces[0], cast(gymnasium.spaces.Discrete, spaces[1]), None)
-    source = source_of(given)
-    for name in ("observation_space", "action_space"):
-        found = checkpoint.space_config(getattr(source, name))
-        if found != config[name]:
-            raise NfdrlError(f"the environment's {name} is {found}, the saved agent's {config[name]}")
+    if env is not None:
+        source = source_of(env)
+    elif described is not None:
+        source = source_from(described)
+    elif name is None:
+        raise NfdrlError("the saved environment cannot be made again, because it is not registered: pass env=")
+    elif ":" in str(name):
+        raise NfdrlError(f"the saved environment {name!r} would import a module: pass env= if you trust it")
+    else:
+        source = source_of(name)
+    _check_spaces(source, config["observation_space"], config["action_space"])
     return source
 
 
-def _device(name: str | torch.device) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.device(name)
-    except RuntimeError:
-        raise NfdrlError(f"unknown device {name!r}: use 'auto', 'cpu' or 'cuda'") from None
+def _check_spaces(source: Source, *wanted: gymnasium.Space[Any] | dict[str, Any]) -> None:
+    """Refuse an environment with other spaces than an agent has, or a saved one had."""
+    for name, own in zip(("observation_space", "action_space"), wanted, strict=True):
+        found = checkpoint.space_config(getattr(source, name))
+        expected = checkpoint.space_config(own) if isinstance(own, gymnasium.Space) else own
+        if found != expected:
+            raise NfdrlError(f"the environment's {name} is {found}, the agent's {expected}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,25 @@ def check_at_least(least: int, **values: int) -> None:
     for name, value in values.items():
         if value < least:
             raise NfdrlError(f"{name} must be at least {least}, got {value}")
+
+
+def whole(name: str, value: float | str) -> int:
+    """A number of things, also written as 1e5 or 100_000.
+
+    >>> whole("steps", 1e5), whole("steps", "1e5"), whole("steps", "10_000")
+    (100000, 100000, 10000)
+    >>> whole("steps", 0.5)
+    Traceback (most recent call last):
+        ...
+    nfdrl.errors.NfdrlError: steps must be a whole number, got 0.5
+    """
+    try:
+        found = int(value) if isinstance(value, int) else float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if isinstance(value, bool) or not math.isfinite(found) or found != int(found):
+        raise NfdrlError(f"{name} must be a whole number, got {value}")
+    return int(found)
 
 
 def check_open_unit(name: str, value: Tensor) -> None:

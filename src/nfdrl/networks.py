@@ -24,8 +24,11 @@ NATURE_LEAST_SIDE = 36  # the three convolutions of Mnih et al. 2015 leave nothi
 class TorsoSizes:
     """Widths of the fully connected layers."""
 
+    # layers for observations that are no images
     mlp: tuple[int, ...] = (128, 128)  # ours: two layers, wide enough for classic control, narrow enough for a CPU
+    # layers after the convolutions of an image
     image: tuple[int, ...] = (512,)  # Mnih et al. 2015, Methods
+    # layers after the convolution of an image of less than 36 pixels
     small_image: tuple[int, ...] = (128,)  # Young and Tian 2019 (MinAtar), Section 3
 
     def __post_init__(self) -> None:

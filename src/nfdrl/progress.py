@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from types import TracebackType
 from typing import TypeVar
 
@@ -36,6 +36,11 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bars.stop()
+
+    def bar(self, description: str, total: int) -> Callable[[int, str], None]:
+        """A bar that is told how much is done, and what to call it."""
+        task = self._bars.add_task(description, total=total)
+        return lambda done, text: self._bars.update(task, completed=done, description=text)
 
     def track(self, items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
         """Yield `items` and advance a bar by one for each."""

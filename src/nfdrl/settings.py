@@ -7,10 +7,15 @@ path, `comparison.rooted=true`, and replace the whole by its kind, `comparison=e
 from __future__ import annotations
 
 import ast
+import inspect
+import io
 import re
+import textwrap
+import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -224,3 +229,43 @@ def _refused(hint: Any, given: Any, name: str) -> NfdrlError:
     inner = [f"{name}.{field.name}" for field in fields(own[0])] if own else []
     must = f"set {', '.join(inner)}" if own else f"it must be {' or '.join(words + choices)}"
     return NfdrlError(f"{name} cannot be {given!r:.80}: {must}")
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the comments next to a field say: its meaning in those above it, the source of its default beside it."""
+
+    meaning: str = ""
+    source: str = ""
+
+
+def notes_of(kind: type) -> dict[str, Note]:
+    """The notes of all fields of a dataclass; empty where its source code is not at hand.
+
+    >>> from nfdrl.losses.exact import Exact
+    >>> notes_of(Exact)["rooted"].meaning
+    'whether the root of the distance is taken'
+    """
+    found: dict[str, Note] = {}
+    for base in reversed([base for base in kind.__mro__ if is_dataclass(base)]):
+        with suppress(OSError, TypeError, SyntaxError):
+            found |= _notes(textwrap.dedent(inspect.getsource(base)))
+    return {field.name: found.get(field.name, Note()) for field in fields(kind)}
+
+
+def _notes(code: str) -> dict[str, Note]:
+    """The notes in the source code of a class."""
+    (tree,) = ast.parse(code).body
+    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
+    comments = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+    alone = {n for n, line in enumerate(code.splitlines(), 1) if line.lstrip().startswith("#")}
+    found = {}
+    for line in cast(ast.ClassDef, tree).body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            first = line.lineno
+            while first - 1 in alone:
+                first -= 1
+            beside = [comments[n] for n in range(line.lineno, (line.end_lineno or line.lineno) + 1) if n in comments]
+            above = [comments[n] for n in range(first, line.lineno)]
+            found[line.target.id] = Note(" ".join(above), " ".join(beside))
+    return found

@@ -3,7 +3,7 @@
 `bench atari` gives every contestant four games and binds each to one core (the last to two). Peers play through their
 own wrappers, we through ALE's vector environment: that is part of what is measured. A replay of 10,000 keeps the peers'
 copies of every stack small. The floor is our loop with an update that is nothing but the passes through the trunk: no
-loss, no head, no optimiser.
+loss, no head, no optimiser. Evaluation plays eight games and is compared with our loop without updates.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from nfdrl.bench.race import (
+    ENDLESS,
     PEERS,
     SB3_DQN,
     SB3_QRDQN,
@@ -46,17 +47,20 @@ COURSE = Course(
 )
 REPORT_EVERY = 40  # steps between the places where a run can be stopped
 SAMPLES = 500  # paper, table of hyper-parameters: n_samples
+EPISODES = 100_000  # more than a benchmark can play
 UPDATES = 10  # of one turn of `measure_floor`
 
 FLOOR, OURS = "ours, trunk alone", "ours nfdrl-s"
+ACTING, EVALUATING = f"{OURS}, acting alone", f"{OURS}, evaluation"
 OURS_PACKED, OURS_TWO = f"{OURS}, compressed replay", f"{OURS}, two cores"
 
 
-def our_agent(name: str, seed: int, frame_replay: FrameReplay = "auto") -> Any:
+def our_agent(name: str, seed: int, frame_replay: FrameReplay = "auto", train_every: int = COURSE.train_every) -> Any:
     """An agent with the settings that all contestants share."""
     from nfdrl.agent import Agent
 
     config = COURSE.config(return_range="method", report_every=REPORT_EVERY, frame_replay=frame_replay)
+    config = replace(config, train_every=train_every)
     settings: Any = find_method(name)
     method = replace(settings, samples=SAMPLES) if name.startswith("nfdrl") else settings
     return Agent(method, GAME, seed=seed, config=config, device="cpu")
@@ -64,6 +68,31 @@ def our_agent(name: str, seed: int, frame_replay: FrameReplay = "auto") -> Any:
 
 def _ours(name: str, frame_replay: FrameReplay = "auto") -> Callable[[int], Run]:
     return lambda seed: steps_of(our_agent(name, seed, frame_replay))
+
+
+def _acting(seed: int) -> Run:
+    """Training without an update: the games, the actions and the replay."""
+    return steps_of(our_agent("nfdrl-s", seed, train_every=ENDLESS))
+
+
+def _evaluating(seed: int) -> Run:
+    """Evaluation, stopped and continued as training is."""
+    from nfdrl.agent import EVALUATION_ENVS
+    from nfdrl.evaluation.arenas import AtariArena
+    from nfdrl.evaluation.rollouts import MAX_STEPS, Play
+
+    agent = our_agent("nfdrl-s", seed)
+    play = Play(np.zeros(EPISODES), np.zeros(EPISODES, np.int64), MAX_STEPS, show_every=1)
+    played = play.play(lambda rows: agent.predict(rows)[0], AtariArena(agent.source, EVALUATION_ENVS), seed)
+    done = 0
+
+    def run(steps: int) -> None:
+        nonlocal done
+        goal = done + steps
+        while done < goal:
+            done = next(played)[1]
+
+    return run
 
 
 def _floor(seed: int) -> Run:
@@ -102,6 +131,8 @@ CONTESTANTS = (
     Contestant(OURS, on_cores(1, _ours("nfdrl-s")), SB3_DQN),
     Contestant(FLOOR, on_cores(1, _floor), SB3_DQN),
     Contestant(OURS_PACKED, on_cores(1, _ours("nfdrl-s", "compressed")), OURS),
+    Contestant(ACTING, on_cores(1, _acting)),
+    Contestant(EVALUATING, on_cores(1, _evaluating), ACTING),
     Contestant(OURS_TWO, on_cores(2, _ours("nfdrl-s")), OURS),
 )
 

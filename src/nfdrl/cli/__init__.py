@@ -17,6 +17,7 @@ from nfdrl.cli.compare import Compare
 from nfdrl.cli.evaluate import Evaluate
 from nfdrl.cli.paper import Paper
 from nfdrl.cli.report import Report
+from nfdrl.cli.settings import Settings
 from nfdrl.cli.train import Train
 from nfdrl.errors import NfdrlError
 
@@ -32,6 +33,7 @@ verbs and an example of each:
   nfdrl paper all --smoke        all of them, in small
   nfdrl compare --envs mdp3,FrozenLake-v1 --methods nfdrl-s,c51 --out out/compare
   nfdrl report out --out out/report      a table and learning curves of all runs in a folder
+  nfdrl settings nfdrl-s         every setting of a method; without a name, those of training
   nfdrl bench losses --out out/bench
 
 `nfdrl VERB --help` explains a verb; `nfdrl --version` prints the version."""
@@ -44,6 +46,7 @@ Verb = (
     | Annotated[Paper, tyro.conf.subcommand("paper", description=inspect.getdoc(Paper))]
     | Annotated[Compare, tyro.conf.subcommand("compare", description=inspect.getdoc(Compare))]
     | Annotated[Report, tyro.conf.subcommand("report", description=inspect.getdoc(Report))]
+    | Annotated[Settings, tyro.conf.subcommand("settings", description=inspect.getdoc(Settings))]
     | Annotated[Bench, tyro.conf.subcommand("bench", description=inspect.getdoc(Bench))]
 )
 
@@ -54,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
         return 0
-    verb: Train | Evaluate | Paper | Compare | Report | Bench = tyro.cli(
+    verb: Train | Evaluate | Paper | Compare | Report | Settings | Bench = tyro.cli(
         Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"]
     )
     prepare_torch()

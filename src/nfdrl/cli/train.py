@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from nfdrl.cli.counts import Count
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS, find_method
 from nfdrl.settings import apply_settings
@@ -21,6 +24,17 @@ METHOD_HELP = (
     "A resumed run needs it only if the method is your own."
 )
 KEPT = ("method", "env", "seed", "preset", "set", "risk", "checkpoint_every", "out")  # by a resumed run
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Print warnings for the user as lines, without the place in the code."""
+    from nfdrl.runs.keeping import say
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = lambda message, *_, **__: say(str(message))
+        yield
 
 
 @dataclass(frozen=True)
@@ -38,8 +52,8 @@ class Train:
     env: str = "CartPole-v1"
     """A Gymnasium id, maybe with settings (`ALE/Pong-v5[sticky=0.25]`); `module:id` imports the module first."""
 
-    steps: int | None = None
-    """Total number of transitions; by default the preset's."""
+    steps: Count | None = None
+    """Total number of transitions, `100000` or `1e5`; by default the preset's."""
 
     seed: int = 0
     """The same seed on the same machine gives the same weights."""
@@ -61,6 +75,12 @@ class Train:
 
     evaluate: int = 20
     """Episodes of the final evaluation; 0 for none."""
+
+    evaluate_every: Count = 0
+    """Also evaluate every so many steps, into evaluations.csv, and keep the best agent in best/; 0 for never."""
+
+    stop_at: float | None = None
+    """Stop at this mean return: of an evaluation with --evaluate-every, else of the last 100 training episodes."""
 
     checkpoint_every: int = 50_000
     """Steps between two checkpoints, at which all environments are reset; there is always one at the end."""
@@ -84,15 +104,12 @@ class Train:
     """Show a progress bar."""
 
     def run(self) -> int:
-        from nfdrl.runs.keeping import say
         from nfdrl.runs.session import Interrupted
 
         run, steps = self._new() if self.resume is None else self._resumed(self.resume)
         print(run.agent.trainer.actor.engine)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("default", UserWarning)
-                warnings.showwarning = lambda message, *_, **__: say(str(message))
+            with warnings_as_lines():
                 run.train(steps, progress=self.progress)
         except Interrupted as stop:
             print(stop, flush=True)
@@ -120,6 +137,8 @@ class Train:
             checkpoint_every=self.checkpoint_every,
             keep=self.keep,
             evaluate=self.evaluate,
+            evaluate_every=self.evaluate_every,
+            stop_at=self.stop_at,
             tensorboard=self.tensorboard,
             overwrite=self.overwrite,
         )
@@ -134,7 +153,7 @@ class Train:
         changed = [name for name in KEPT if self._given(name) is not None and not (own_method and name == "method")]
         if changed:
             raise NfdrlError(f"a resumed run keeps its own {', '.join(changed)}: leave out --{changed[0]}")
-        own = {name: self._given(name) for name in ("keep", "evaluate", "tensorboard")}
+        own = {name: self._given(name) for name in ("keep", "evaluate", "evaluate_every", "stop_at", "tensorboard")}
         return Run.resume(folder, method=own_method, exact=self.exact, device=self.device, **own), self.steps
 
     def _given(self, name: str) -> Any:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import gymnasium
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from nfdrl.envs.atari import GAME as ATARI_GAME
 from nfdrl.envs.atari import AtariStream, atari_spec
+from nfdrl.envs.layers import AnyEnv, holds_handles
 from nfdrl.envs.minatar import register_minatar
+from nfdrl.envs.saving import CannotBeSavedError, described, rebuilt
 from nfdrl.envs.stepping import DirectStream, Stream, VectorStream
 from nfdrl.errors import NfdrlError, unknown_name
 from nfdrl.settings import read_word
 
+T = TypeVar("T", bound=AnyEnv)
 Env = gymnasium.Env[Any, Any]
 EnvLike = str | Env | VectorEnv[Any, Any, Any]
 
@@ -46,6 +52,27 @@ class Source:
     action_space: gymnasium.spaces.Discrete
     name: str | None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Source:
+        """With a copy of the given environment, or with none if it cannot be copied."""
+        if self.given is None:
+            return self
+        made = _copied(self.given)
+        return replace(self, given=made, spec=None if made is None else self.spec)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: no given environment if it cannot be."""
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        return state if _can_be_pickled(self.given) else state | {"given": None, "spec": None}
+
+    def described(self) -> dict[str, Any] | str | None:
+        """A given environment as JSON, or why that is impossible; None where its name says it all."""
+        if self.given is None:
+            return None
+        try:
+            return described(self.given)
+        except CannotBeSavedError as reason:
+            return str(reason)
+
     @property
     def known(self) -> bool:
         """Whether there are environments, not only their spaces: an agent may be loaded without one."""
@@ -55,7 +82,7 @@ class Source:
     def stacked(self) -> bool:
         """Whether observations are known to be stacks of frames that advance by one per step."""
         if self.given is None:
-            return self.spec is not None and self.spec.entry_point == ATARI_GAME
+            return self.atari
         layer: Any = self.given
         while isinstance(layer, gymnasium.Wrapper) and not isinstance(layer, gymnasium.wrappers.FrameStackObservation):
             layer = layer.env
@@ -66,27 +93,81 @@ class Source:
         if isinstance(self.given, VectorEnv):
             return VectorStream(self.given)
         if self.given is None:
-            if self.spec is not None and self.spec.entry_point == ATARI_GAME:
+            if self.spec is not None and self.atari:
                 return AtariStream(**self.spec.kwargs, num_envs=num_envs)
             return DirectStream([self.fresh() for _ in range(num_envs)])
-        return DirectStream([self.given, *(self.fresh() for _ in range(num_envs - 1))])
+        return DirectStream([self.given, *(self._another(self.given) for _ in range(num_envs - 1))])
+
+    @property
+    def atari(self) -> bool:
+        """Whether it is a game that we play in ALE's native vector environment."""
+        return self.given is None and self.spec is not None and self.spec.entry_point == ATARI_GAME
 
     def fresh(self) -> Env:
-        """A new environment of the same kind."""
+        """A new environment from the spec."""
         if not self.known:
-            raise NfdrlError("this agent was loaded without an environment: pass `env` to Agent.load")
+            raise NfdrlError("this agent came without an environment: pass it as `env` to Agent.load")
         if self.spec is None:
-            raise NfdrlError(
-                "this environment has no id from which another could be made: "
-                "register it with Gymnasium, or use num_envs=1 and evaluate in the environment you pass"
-            )
+            raise NfdrlError("this environment has no id from which another could be made: register it with Gymnasium")
         return _make(copy.deepcopy(self.spec))
 
-    def for_evaluation(self, count: int) -> list[Env]:
-        """Environments for `count` episodes at once; only the given one if no other can be made."""
-        if self.spec is None and isinstance(self.given, gymnasium.Env):
-            return [self.given]
-        return [self.fresh() for _ in range(count)]
+    def _another(self, given: Env) -> Env:
+        """One more like the given environment, from its spec or as a copy."""
+        if self.spec is not None:
+            with suppress(NfdrlError):
+                return self.fresh()
+        made = _copied(given)
+        if made is None:
+            raise NfdrlError("this environment cannot be copied: register it with Gymnasium, or use num_envs=1")
+        return made
+
+    def copies(self, count: int) -> Sequence[AnyEnv] | None:
+        """Environments for `count` episodes at once, or one vector environment; None if no other can be made.
+
+        What was given is made again as it would be saved; if that is impossible, it is copied.
+        """
+        if self.given is None:
+            return [self.fresh() for _ in range(count)]
+        if not isinstance(self.given, VectorEnv):
+            made = [self._like(self.given) for _ in range(count)]
+            return None if None in made else cast(list[AnyEnv], made)
+        vector = self._like(self.given)
+        return None if vector is None else list(vector.envs) if type(vector) is SyncVectorEnv else [vector]
+
+    def for_observation(self, count: int) -> Stream:
+        """New environments for `count` episodes at once, with the rewards that training sees."""
+        if self.given is None:
+            return self.stream(count)
+        made = self.copies(count)
+        if made is None:
+            raise NfdrlError(
+                "this environment cannot be copied, and training keeps its own: register it with Gymnasium"
+            )
+        if isinstance(made[0], VectorEnv):
+            return VectorStream(made[0])
+        return DirectStream(cast(list[Env], list(made)))
+
+    def _like(self, given: AnyEnv) -> AnyEnv | None:
+        with suppress(CannotBeSavedError, NfdrlError):
+            return rebuilt(described(given), _find)
+        return _copied(given)
+
+
+def _copied(env: T) -> T | None:
+    """A deep copy; None for what cannot be copied, such as an emulator, a process or an open file."""
+    if holds_handles(env):
+        return None
+    try:
+        return copy.deepcopy(env)
+    except Exception:  # whatever the parts of an environment raise
+        return None
+
+
+def _can_be_pickled(env: AnyEnv | None) -> bool:
+    try:
+        return env is None or (not holds_handles(env) and bool(pickle.dumps(env)))
+    except Exception:  # whatever the parts of an environment raise
+        return False
 
 
 def source_of(env: EnvLike) -> Source:
@@ -105,6 +186,16 @@ def source_of(env: EnvLike) -> Source:
         raise NfdrlError(f"env must be an id, a gymnasium.Env or a gymnasium VectorEnv, got {type(env).__name__}")
     name = None if env.spec is None else env.spec.id
     return Source(env.spec, env, _checked_observations(observation_space), _checked_actions(action_space), name)
+
+
+def source_from(saved: Any) -> Source:
+    """The environment that `Source.described` wrote, if it can be made without importing anything."""
+    if isinstance(saved, str):
+        raise NfdrlError(f"the saved environment cannot be made again, because {saved}: pass env=")
+    try:
+        return source_of(rebuilt(saved, _find))
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise _missing(str(error), str(saved["id"])) from None
 
 
 def spec_of(word: str) -> gymnasium.envs.registration.EnvSpec:
@@ -168,6 +259,8 @@ def _make(spec: gymnasium.envs.registration.EnvSpec) -> Env:
         raise _missing(error.name or "", spec.id) from None
     except TypeError as error:  # an unknown setting
         raise NfdrlError(f"environment {spec.id!r} cannot be made with {spec.kwargs}: {error}") from None
+    except ValueError as error:  # a wrapper that does not record its arguments
+        raise NfdrlError(f"environment {spec.id!r} cannot be made again: {error}") from None
 
 
 def _missing(what: str, name: str) -> NfdrlError:

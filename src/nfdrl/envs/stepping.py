@@ -135,6 +135,13 @@ class VectorStream:
         self.env.close()
 
 
+def environments(stream: Stream) -> tuple[gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any], ...]:
+    """The environments of a stream: single ones, or one vector environment."""
+    if isinstance(stream, DirectStream):
+        return stream.envs
+    return (stream.env,) if isinstance(stream, VectorStream) else ()
+
+
 def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
     """How a vector environment resets, by its metadata; by default, as Gymnasium's own do."""
     mode = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from nfdrl.errors import check_at_least
+from nfdrl.evaluation.arenas import Arena
+from nfdrl.progress import Progress
 
 Array = NDArray[Any]
 Policy = Callable[[Array], Array]  # observations (B, ...) → actions (B,), as the environments take them
 
+MAX_STEPS = (
+    108_000  # of an episode: Atari's thirty minutes with every frame a step, far beyond Gymnasium's other limits
+)
+SHOW_EVERY = 1_000  # steps between two updates of the bar
+
 
 @dataclass(frozen=True)
 class Episodes:
-    """Undiscounted returns and lengths of whole episodes, in the order of their seeds."""
+    """Undiscounted returns and lengths of whole episodes, in the order of their seeds; `cut` of them had not ended."""
 
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
+    cut: int = 0
 
     @property
     def mean(self) -> float:
@@ -33,43 +41,79 @@ class Episodes:
 
     def summary(self) -> dict[str, Any]:
         """The same as JSON."""
+        cut = {"cut": self.cut} if self.cut else {}
         return {
             "episodes": len(self.returns),
             "mean": self.mean,
             "std": self.std,
             "returns": self.returns.tolist(),
             "lengths": self.lengths.tolist(),
+            **cut,
         }
 
 
-def rollout(policy: Policy, envs: Sequence[gymnasium.Env[Any, Any]], episodes: int, seed: int) -> Episodes:
+def rollout(
+    policy: Policy,
+    arena: Arena,
+    episodes: int,
+    seed: int,
+    *,
+    max_steps: int | None = None,
+    progress: bool | None = False,
+) -> Episodes:
     """Play `episodes` whole episodes, several at once, the k-th seeded with seed + k.
 
-    An environment that finishes an episode takes the next. Every episode that begins is counted, so that short ones are
-    not favoured and the result does not depend on the number of environments.
+    A place that finishes an episode takes the next. Every episode that begins is counted, so that short ones are not
+    favoured and the result does not depend on the number of places. One that reaches `max_steps` is cut off there.
     """
-    check_at_least(1, episodes=episodes)
-    returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
-    running: dict[int, int] = {}  # environment → episode
-    observations: list[Any] = []
-    for k, env in enumerate(envs[:episodes]):
-        running[k] = k
-        observations.append(env.reset(seed=seed + k)[0])
-    following = len(running)
-    while running:
-        places = list(running)
-        actions = policy(np.stack([observations[k] for k in places]))
-        for k, action in zip(places, actions.tolist(), strict=True):
-            episode = running[k]
-            observations[k], reward, terminated, truncated, _ = envs[k].step(action)
-            returns[episode] += float(reward)
-            lengths[episode] += 1
-            if not (terminated or truncated):
-                continue
-            if following < episodes:
-                running[k] = following
-                observations[k] = envs[k].reset(seed=seed + following)[0]
-                following += 1
-            else:
-                del running[k]
-    return Episodes(returns, lengths)
+    limit = MAX_STEPS if max_steps is None else max_steps
+    check_at_least(1, episodes=episodes, max_steps=limit)
+    played = Play(np.zeros(episodes), np.zeros(episodes, np.int64), limit)
+    with Progress(progress) as bars:
+        bar = bars.bar("evaluating", episodes)
+        for done, steps in played.play(policy, arena, seed):
+            bar(done, f"evaluating, {steps:,} steps")
+    if played.cut:
+        warnings.warn(
+            f"{played.cut} of {episodes} episodes had not ended after {limit:,} steps and count with the return up to "
+            "there: pass max_steps for another limit",
+            stacklevel=3,
+        )
+    return Episodes(played.returns, played.lengths, played.cut)
+
+
+@dataclass
+class Play:
+    """The episodes so far, and how they are played."""
+
+    returns: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+    limit: int
+    show_every: int = SHOW_EVERY
+    cut: int = 0
+
+    def play(self, policy: Policy, arena: Arena, seed: int) -> Iterator[tuple[int, int]]:
+        """Play all episodes; yields how many are over and the steps so far, every `show_every` steps."""
+        episodes, steps = len(self.returns), 0
+        running: dict[int, int] = {}  # place → episode
+        free, following = list(range(min(arena.width, episodes))), 0
+        while running or following < episodes:
+            if following < episodes and free and not (arena.together and running):
+                places, free = free[: episodes - following], []
+                running |= {place: following + k for k, place in enumerate(places)}
+                following += len(places)
+                arena.begin(places, [seed + running[place] for place in places])
+            places = list(running)
+            reward, over = arena.step(places, policy(arena.observations(places)))
+            chosen = [running[place] for place in places]
+            self.returns[chosen] += reward
+            self.lengths[chosen] += 1
+            late = self.lengths[chosen] >= self.limit
+            self.cut += int(np.count_nonzero(late & ~over))
+            for k in np.flatnonzero(over | late).tolist():
+                del running[places[k]]
+                free.append(places[k])
+            free.sort()
+            before, steps = steps, steps + len(places)
+            if steps // self.show_every > before // self.show_every or not running:
+                yield following - len(running), steps

@@ -26,7 +26,6 @@ from nfdrl.numerics.base_points import base_points
 from nfdrl.numerics.constants import constant
 from nfdrl.numerics.normal import SQRT_HALF, normal_cdf
 
-
 REACH = 2.5  # locations stay within ±REACH: 64 base points reach ±2.4, and no loss sees a component further out
 WIDEST = 1.5  # the largest scale: across the base points a wider component is a straight line
 
@@ -89,12 +88,19 @@ class AnchoredHead(LinearHead):
 class AnchoredMethod(Method):
     """A flow law with free amplitudes and an anchored location, learned by a Cramér-type distance in its own units."""
 
+    # distance between the predicted law and its target: exact, surrogate or l2
     comparison: Exact | Surrogate | L2 = field(default_factory=Exact)  # ours: no bandwidth to choose
+    # components of the flow's mixture
     components: int = 4  # paper, table of hyper-parameters: n_components; 13 outputs per action, as many as the paper's
+    # returns of each law that are compared
     samples: int = 64  # as NFDRL-S and NFDRL-E
+    # where these are taken: midpoint, shifted or random
     points: str = "shifted"  # ours: with fixed points every probability is learned as a multiple of 1/samples
+    # scale of the returns
     unit: float = 1.0  # about the standard deviation of returns: a quarter of their range, where that is known
+    # where a law's location lies
     anchor: float = 0.5  # ours: between the mean (1), under which rare returns are lost, and the median (0)
+    # spread of the first laws
     start: float = 0.25  # ours: first amplitudes in units; laws that start narrow fit FrozenLake more closely
 
     def __post_init__(self) -> None:

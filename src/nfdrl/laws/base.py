@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from nfdrl.laws.fitting import Fit, Track, Truths
 
 QUADRATURE_POINTS = 2048
+SHOWN = 6  # laws in a repr
 TabularDecay = Literal["linear", "quadratic"]
 
 
@@ -67,6 +68,13 @@ class Law(ABC):
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> Self:
         """The law of reward + discount · Z (eq:bootstrap_Bellman); discount 0 gives a Dirac."""
 
+    @torch.no_grad()
+    def __repr__(self) -> str:
+        """Mean, standard deviation, and the quantiles at 5 % and 95 %, of the first laws if there are many."""
+        columns = {"mean": self.mean(), "std": self.std(), "5 %": self.quantile(0.05), "95 %": self.quantile(0.95)}
+        shape = "" if not self.batch_shape else f" of shape {tuple(self.batch_shape)}"
+        return f"{type(self).__name__}{shape}: " + ", ".join(f"{name} {_few(col)}" for name, col in columns.items())
+
     def std(self) -> Tensor:
         """The standard deviation of the return; shape `batch_shape`."""
         variance = self.variance()
@@ -103,6 +111,18 @@ class Law(ABC):
         if points.ndim == 0:
             return function(points.unsqueeze(0)).squeeze(-1)
         return function(points)
+
+
+def _few(values: Tensor) -> str:
+    """The first numbers of a tensor.
+
+    >>> _few(torch.arange(9.0)), _few(torch.tensor(0.5))
+    ('[0, 1, 2, 3, 4, 5, …]', '0.5')
+    """
+    if values.ndim == 0:
+        return f"{values.item():.4g}"
+    numbers = [f"{value:.4g}" for value in values.flatten()[:SHOWN].tolist()]
+    return f"[{', '.join([*numbers, '…'] if values.numel() > SHOWN else numbers)}]"
 
 
 class DensityLaw(Law):

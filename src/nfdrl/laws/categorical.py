@@ -18,7 +18,7 @@ from nfdrl.numerics.atoms import bootstrap_atoms, common_shape, equal_masses, mi
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CategoricalLaw(AtomicLaw):
     """Masses exp(log_masses) of shape (..., K) on atoms of shape (K,), or (..., K) after a bootstrap."""
 
@@ -75,8 +75,11 @@ class C51(Method):
     colour: ClassVar[str] = ORANGE
     tabular_rate: ClassVar[float] = 5e-3  # best of 5e-3, 2e-2, 5e-2 on FrozenLake after 2,500 to 4,000 updates
 
+    # atoms of a law
     atoms: int = 51  # Bellemare et al. 2017, Section 5.1
+    # the lowest return that a law can have
     v_min: float = -10.0  # Bellemare et al. 2017, Section 5
+    # the highest return that a law can have
     v_max: float = 10.0  # Bellemare et al. 2017, Section 5
 
     def __post_init__(self) -> None:

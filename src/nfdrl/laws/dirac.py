@@ -14,7 +14,7 @@ from nfdrl.numerics.atoms import bellman_coefficients, common_shape
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DiracLaw(Law):
     """All mass at `value`; shape (...)."""
 
@@ -71,6 +71,7 @@ class DQN(Method):
     label: ClassVar[str] = "DQN"
     tabular_rate: ClassVar[float] = 2e-2  # by its mean, best of 5e-3, 2e-2, 5e-2 on FrozenLake, 2,500 to 4,000 updates
 
+    # error from which the loss grows linearly
     huber_threshold: float | None = 1.0  # Mnih et al. 2015, Methods: error clipped to [−1, 1]; None is the plain square
 
     def head(self, features: int, actions: int) -> DiracHead:

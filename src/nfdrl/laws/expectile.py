@@ -21,7 +21,7 @@ BISECTIONS = 60
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ExpectileLaw(AtomicLaw):
     """A law known by its expectiles: `values` of shape (..., K) at `levels` of shape (K,), ½ in the middle.
 
@@ -74,7 +74,9 @@ class ERDQN(Method):
     line: ClassVar[Literal["--"]] = "--"
     tabular_rate: ClassVar[float] = 5e-3  # best of 5e-3, 2e-2, 5e-2 on FrozenLake after 2,500 to 4,000 updates
 
+    # expectiles of a law
     expectiles: int = 11  # Rowland et al. 2019, Section 5.2 (Atari): 11 expectiles
+    # level of the lowest; the highest mirrors it
     outermost_level: float = 0.01  # Rowland et al. 2019, Appendix: levels evenly spaced on [0.01, 0.99]
 
     def __post_init__(self) -> None:

@@ -223,14 +223,23 @@ class FlowHead(LinearHead):
 class FlowMethod(Method):
     """NFDRL: a flow law trained by a Cramér-type comparison of sampled returns."""
 
-    comparison: Exact | Surrogate | L2 = field(default_factory=Surrogate)
+    # distance between the predicted law and its target: surrogate, exact or l2
+    comparison: Exact | Surrogate | L2 = field(default_factory=Surrogate)  # paper, eq:loss
+    # components of a flow's mixture
     components: int = 4  # paper, table of hyper-parameters: n_components
+    # flows in a chain
     n_flows: int = 1  # paper, table of hyper-parameters: n_flows
+    # returns of each law that are compared
     samples: int = 64  # ours: learns the laws of FrozenLake and MDP3 as closely as 128; the paper trains with 500
+    # where these are taken: midpoint, shifted or random
     points: str = "midpoint"  # free of the sampling noise that the paper names as a source of variance; paper: "random"
+    # spread of the target where an episode ended
     terminal_std: float = 0.0  # not needed: both sides are smoothed alike; paper: 0.1
+    # what an action's law is worth: mean or density-sum
     action_value: ActionValue = "mean"  # ours: in closed form; paper: "density-sum", Σ y·p(y) (Algorithm 1)
+    # range of the first laws
     initial_bound: float = 1.0  # the scale of the returns, where it is known
+    # least range of a law, as a share of the first
     held: float = 0.0  # share of it that the range G always keeps: above 0, rare returns keep their place
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from nfdrl.numerics.atoms import bootstrap_atoms, midpoints
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FractionLaw(AtomicLaw):
     """Σᵢ (τᵢ₊₁ − τᵢ) δ(F⁻¹(τ̂ᵢ)), τ̂ᵢ = (τᵢ + τᵢ₊₁)/2 (Yang et al. 2019, Eq. 2; its mean: Section 3.3).
 
@@ -123,13 +123,21 @@ class FQF(Method):
     tabular_rate: ClassVar[float] = 3e-3  # best of 3e-4, 1e-3, 3e-3 on FrozenLake after 500 updates
     embeds_states: ClassVar[bool] = True
 
+    # levels that are proposed for each law
     fractions: int = 32  # N of Yang et al. 2019, Section 4: 32
+    # cosines that embed a level
     cosines: int = 64  # Yang et al. 2019, Section 3.3: the embedding of Dabney et al. 2018b
+    # width of the layer after the embedding
     hidden: int = 512  # Mnih et al. 2015: the fully connected layer, which here follows the product with φ(τ)
+    # error from which the loss grows linearly
     huber_threshold: float = 1.0  # κ of Yang et al. 2019, Section 3.2: 1
+    # learning rate of the proposals
     fraction_lr: float = 2.5e-9  # Yang et al. 2019, Appendix: RMSprop for the proposal network
+    # decay of their optimiser's mean square
     fraction_rmsprop_alpha: float = 0.95  # Yang et al. 2019, Appendix
+    # what their optimiser adds to its denominator
     fraction_rmsprop_eps: float = 1e-5  # Yang et al. 2019, Appendix
+    # norm to which their gradient is shortened
     fraction_max_grad_norm: float = 10.0  # ours: the gradient grows with the scale of the returns
 
     def head(self, features: int, actions: int) -> FractionHead:

@@ -54,7 +54,7 @@ class QuantileNetwork(nn.Module):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ImplicitLaw(Law):
     """The law of shift + scale · q(U), U uniform: q is evaluated when asked for, at the levels asked for.
 
@@ -154,11 +154,17 @@ class IQN(Method):
     tabular_rate: ClassVar[float] = 3e-3  # best of 1e-3, 3e-3 on MDP3 after 1,000 updates
     embeds_states: ClassVar[bool] = True
 
+    # levels of the predicted law in an update
     samples: int = 64  # N of Dabney et al. 2018b, Section 4: 64
+    # levels of the target law in an update
     target_samples: int = 64  # N′ of Dabney et al. 2018b, Section 4: 64
+    # levels over which a mean is taken
     acting_levels: int = 32  # K of Dabney et al. 2018b, Section 4: 32
+    # cosines that embed a level
     cosines: int = 64  # n of Dabney et al. 2018b, Eq. 4: 64
+    # width of the layer after the embedding
     hidden: int = 512  # Mnih et al. 2015: the fully connected layer, which here follows the product with φ(τ)
+    # error from which the loss grows linearly
     huber_threshold: float = 1.0  # κ of Dabney et al. 2018b, Section 4: 1
 
     def head(self, features: int, actions: int) -> ImplicitHead:

@@ -17,7 +17,7 @@ from nfdrl.numerics.atoms import bootstrap_atoms, equal_masses, midpoints
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class QuantileLaw(AtomicLaw):
     """N atoms of mass 1/N; `values` of shape (..., N), the i-th learned at level (i+½)/N.
 
@@ -67,7 +67,9 @@ class QRDQN(Method):
     colour: ClassVar[str] = PURPLE
     tabular_rate: ClassVar[float] = 5e-2  # best of 5e-3, 2e-2, 5e-2 on FrozenLake after 2,500 to 4,000 updates
 
+    # quantiles of a law
     quantiles: int = 200  # Dabney et al. 2018, Section 5 (Atari): N = 200
+    # error from which the loss grows linearly
     huber_threshold: float = 1.0  # Dabney et al. 2018, QR-DQN-1: κ = 1; 0 is the pinball loss of QR-DQN-0
 
     def head(self, features: int, actions: int) -> QuantileHead:

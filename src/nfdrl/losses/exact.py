@@ -28,7 +28,9 @@ class Exact(Distance):
 
     kind: ClassVar[str] = "exact"
 
+    # whether the root of the distance is taken
     rooted: bool = False  # ours: the square has unbiased sample gradients
+    # standard deviation by which both laws are smoothed first, in units of return
     bandwidth: float = 0.0  # ours: none is needed; paper: 0.05, and fig:final varies it for this loss too
 
     def __post_init__(self) -> None:

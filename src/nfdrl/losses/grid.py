@@ -28,10 +28,15 @@ class GridDistance(Distance):
 
     power: ClassVar[int]  # of the grid's step in the distance
 
+    # what smooths both laws: multi-scale or gaussian
     kernel: Kernel = "multi-scale"  # ours: learns sharp laws and keeps their means; paper: "gaussian"
+    # width of the kernel, in units of return
     bandwidth: float = 0.0  # paper, table of hyper-parameters: 0.05
+    # width of the kernel, as a share of both laws' range
     relative_bandwidth: float = 0.25  # ours: of the widest scale; paper: 0
+    # points of the grid
     grid_size: int | None = None  # ours: a multiple of the number of samples; paper: as many
+    # whether the root of the distance is taken
     rooted: bool = False  # eq:loss as printed takes the root, which is biased on sampled transitions
 
     def __post_init__(self) -> None:

@@ -35,11 +35,14 @@ class Surrogate(GridDistance):
     kind: ClassVar[str] = "surrogate"
     power: ClassVar[int] = 1  # Ω grows with the step
 
+    # where both laws are read: shared, interpolated or samples
     support: Support = "shared"  # paper: "interpolated" (Algorithm 1) or "samples" (Appendix F); docs/deviations.md
     # At the returns, masses come from the kernel estimate (Appendix F), from one whose samples are weighted by their
     # density (Algorithm 1), or, at a law's own returns, from its own density (eq:loss_full). All are normalised there.
-    masses: Masses = "kernel"
+    masses: Masses = "kernel"  # paper: "weighted" in Algorithm 1, "density" in eq:loss_full
+    # whether gradients flow through the kernel estimate
     kernel_gradients: bool = True  # paper, Limitations: none flow through the kernel estimate
+    # whether the sum is divided by the square of the number of points
     averaged: bool = False  # eq:loss divides by N²; ours: Σ Ω (w − v)² (Appendix E), see `gain`
 
     def __post_init__(self) -> None:

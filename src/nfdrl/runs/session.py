@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from typing_extensions import Self
 
 from nfdrl.agent import Agent
-from nfdrl.errors import NfdrlError, check_at_least
+from nfdrl.errors import NfdrlError, check_at_least, whole
 from nfdrl.evaluation.rollouts import Episodes
 from nfdrl.files import check_writable, describing, read_json, write_json
 from nfdrl.laws import Method, method_config, method_from
@@ -26,10 +26,18 @@ from nfdrl.runs.diagnostic import write_diagnostic
 from nfdrl.runs.keeping import KEEP, Checkpoints, newest
 from nfdrl.runs.signals import pausing_on_signals
 from nfdrl.settings import from_plain, to_plain
+from nfdrl.training.callbacks import Callback, Evaluate, StopAt
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import NonFiniteError, Pause, Report
 from nfdrl.training.storing import check_replay_fits, transition_bytes
-from nfdrl.training.trackers import CsvTracker, ProgressTracker, TensorBoardTracker, Tracker
+from nfdrl.training.trackers import (
+    CsvTracker,
+    EvaluationsTracker,
+    ProgressTracker,
+    TensorBoardTracker,
+    Tracker,
+    read_evaluations,
+)
 
 CHECKPOINT_EVERY = 50_000
 
@@ -51,10 +59,25 @@ class Upkeep:
     keep: int = KEEP  # the last checkpoints; the best one is kept as well
     evaluate: int = 0  # episodes of the final evaluation
     tensorboard: bool = False
+    evaluate_every: int = 0  # steps between two evaluations during training, of as many episodes as the final one
+    stop_at: float | None = None  # a mean return, of an evaluation or else of the last 100 episodes of training
 
     def __post_init__(self) -> None:
         check_at_least(1, checkpoint_every=self.checkpoint_every, keep=self.keep)
-        check_at_least(0, evaluate=self.evaluate)
+        check_at_least(0, evaluate=self.evaluate, evaluate_every=self.evaluate_every)
+        if self.evaluate_every and not self.evaluate:
+            raise NfdrlError("evaluate_every needs evaluate, the episodes of each evaluation, which is 0")
+
+    def callbacks(self, folder: Path, step: int) -> list[Callback]:
+        """Those that this asks for, in a run that is at a step."""
+        made: list[Callback] = []
+        if self.evaluate_every:
+            evaluate = Evaluate(self.evaluate_every, self.evaluate, best=folder / layout.BEST)
+            evaluate.highest = max((e.mean for e in read_evaluations(folder / layout.EVALUATIONS, step)), default=None)
+            made.append(evaluate)
+        if self.stop_at is not None:
+            made.append(StopAt(self.stop_at, "evaluation" if self.evaluate_every else "training"))
+        return made
 
 
 class Run:
@@ -63,7 +86,9 @@ class Run:
     `Run(…).train(steps)` starts it; `Run.resume(folder).train()` continues it after a crash, a kill or Ctrl-C, and
     reaches the weights it would have had (docs/reliability.md says when). `train` with more steps extends it, schedules
     included. Every `checkpoint_every` steps it writes a checkpoint, resets all environments, and keeps the last `keep`
-    checkpoints and the best; it ends with `evaluate` greedy episodes. Other arguments are those of `Agent`.
+    checkpoints and the best; it ends with `evaluate` greedy episodes. Every `evaluate_every` steps it plays as many,
+    adds a line to evaluations.csv and keeps the best agent in best/; it stops at a mean return of `stop_at`. Other
+    arguments are those of `Agent`.
     """
 
     def __init__(
@@ -80,10 +105,15 @@ class Run:
         keep: int = KEEP,
         evaluate: int = 0,
         tensorboard: bool = False,
+        evaluate_every: int = 0,
+        stop_at: float | None = None,
         overwrite: bool = False,
     ) -> None:
         # Everything is checked and nothing is written: the folder is made when training starts.
-        self.folder, self.upkeep = Path(folder), Upkeep(checkpoint_every, keep, evaluate, tensorboard)
+        self.folder, self.upkeep = (
+            Path(folder),
+            Upkeep(checkpoint_every, keep, evaluate, tensorboard, evaluate_every, stop_at),
+        )
         self._overwrite, self._begun = overwrite, False
         self._check_free()
         if not isinstance(env, str):
@@ -115,6 +145,8 @@ class Run:
         keep: int | None = None,
         evaluate: int | None = None,
         tensorboard: bool | None = None,
+        evaluate_every: int | None = None,
+        stop_at: float | None = None,
     ) -> Self:
         """The run in a folder, from its newest whole checkpoint, with its own settings unless others are given.
 
@@ -127,7 +159,8 @@ class Run:
         config = _read_config(path)
         method_from(config.get("method"), method)  # refuse it here, not once per checkpoint
         check_writable(run.folder)
-        given = {"keep": keep, "evaluate": evaluate, "tensorboard": tensorboard}
+        given: dict[str, Any] = {"keep": keep, "evaluate": evaluate, "tensorboard": tensorboard}
+        given |= {"evaluate_every": evaluate_every, "stop_at": stop_at}
         own = {field.name: config[field.name] for field in fields(Upkeep) if field.name in config}
         own |= {name: value for name, value in given.items() if value is not None}
         run.upkeep = from_plain(Upkeep, own, str(path))
@@ -137,9 +170,10 @@ class Run:
         run._open(saved, 0 if saved is None else saved.state.get("run", {}).get("metrics_bytes"))
         return run
 
-    def train(self, steps: int | None = None, *, progress: bool = True) -> Self:
+    def train(self, steps: int | None = None, *, progress: bool = True, callbacks: Iterable[Callback] = ()) -> Self:
         """Train until the run has `steps` transitions in total; by default as many as config.json says.
 
+        `callbacks` are those of `Agent.learn`; they are not saved.
         SIGINT and SIGTERM stop it after the current step, with a checkpoint, and raise `Interrupted`.
         """
         total = self._total(steps)
@@ -148,14 +182,15 @@ class Run:
         if self.agent.step < total:
             with pausing_on_signals(self.agent.trainer) as received:
                 try:
-                    report = self._learn(total, received, progress)
+                    report = self._learn(total, received, progress, callbacks)
                 except NonFiniteError as error:
                     raise self._failed(error) from None
             if received and self.agent.step < total:
                 raise Interrupted(received[0], self.agent.step, self.folder)
-            if not self._checkpoints.save(self.agent, regular=True):
+            if not self._checkpoints.save(self.agent, regular=self.agent.step >= total):
                 raise NfdrlError("the last checkpoint could not be written; a resume starts from the one before it")
-        self._summarise(report, time.perf_counter() - started)
+            self.agent.trainer.cut()  # more steps begin as a resumed run does
+        self._summarise(report, time.perf_counter() - started, progress)
         return self
 
     def evaluate(self, episodes: int = 20, seed: int = 10_000) -> Episodes:
@@ -166,7 +201,7 @@ class Run:
         return result
 
     def _total(self, steps: int | None) -> int:
-        total = self._config.get("steps") if steps is None else steps
+        total = self._config.get("steps") if steps is None else whole("steps", steps)
         if not isinstance(total, int):
             raise NfdrlError(f"the run in {str(self.folder)!r} has no number of steps: pass `steps` (--steps)")
         check_at_least(1, steps=total)
@@ -194,13 +229,15 @@ class Run:
         rows = min(size + upkeep.keep * min(upkeep.checkpoint_every, size), 2 * steps)
         check_disk(self.folder, rows, transition_bytes(agent.source, agent.config))
 
-    def _learn(self, total: int, received: list[int], progress: bool) -> Report | None:
-        """Train with checkpoints until the end or a signal; returns the last report."""
+    def _learn(self, total: int, received: list[int], progress: bool, callbacks: Iterable[Callback]) -> Report | None:
+        """Train with checkpoints until the end, a signal, or a callback that stops it; returns the last report."""
         agent, last = self.agent, None
         for name in (layout.SUMMARY, layout.EVALUATION):  # they describe an earlier agent
             (self.folder / name).unlink(missing_ok=True)
         trackers = self._trackers(total, progress)
-        for event in agent.events(total - agent.step, trackers, pause_every=self.upkeep.checkpoint_every):
+        asked = {"pause_every": self.upkeep.checkpoint_every, "total_steps": total}
+        all_callbacks = [*self.upkeep.callbacks(self.folder, agent.step), *callbacks]
+        for event in agent.events(total - agent.step, trackers, callbacks=all_callbacks, **asked):
             if isinstance(event, Report):
                 last = event
             elif isinstance(event, Pause):
@@ -212,6 +249,8 @@ class Run:
     def _trackers(self, total: int, progress: bool) -> list[Tracker]:
         trackers: list[Tracker] = [CsvTracker(self.folder / layout.METRICS, self._metrics_bytes)]
         self._metrics_bytes = None
+        if self.upkeep.evaluate_every or (self.folder / layout.EVALUATIONS).exists():
+            trackers.append(EvaluationsTracker(self.folder / layout.EVALUATIONS, self.agent.step))
         if self.upkeep.tensorboard:
             trackers.append(TensorBoardTracker(self.folder / layout.TENSORBOARD, self.agent.step))
         if progress:
@@ -223,13 +262,13 @@ class Run:
         last = f"the last checkpoint is {found[0]}" if found else "there is no checkpoint yet"
         return NfdrlError(f"{error}: see {write_diagnostic(self.folder, error)}; {last}")
 
-    def _summarise(self, report: Report | None, seconds: float) -> None:
+    def _summarise(self, report: Report | None, seconds: float, progress: bool) -> None:
         agent, failures = self.agent, self._checkpoints.failures
         summary: dict[str, Any] = {"step": agent.step, "seconds": round(seconds, 3), "failed_checkpoints": failures}
         if report is not None:
             summary["training"] = asdict(report)
         if self.upkeep.evaluate:
-            summary["evaluation"] = agent.evaluate(self.upkeep.evaluate).summary()
+            summary["evaluation"] = agent.evaluate(self.upkeep.evaluate, progress=progress).summary()
         write_json(self.folder / layout.SUMMARY, summary)
         self.summary = summary
 

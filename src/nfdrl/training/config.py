@@ -10,7 +10,7 @@ from nfdrl.errors import NfdrlError, check_at_least, unknown_name
 from nfdrl.laws.base import Method
 from nfdrl.learner import Optimisation
 from nfdrl.networks import TorsoSizes
-from nfdrl.training.schedules import DECAYS, Decay
+from nfdrl.training.schedules import DECAYS, Decay, decay
 
 FrameReplay = Literal["auto", "on", "off", "compressed"]
 FRAME_REPLAYS: tuple[FrameReplay, ...] = ("auto", "on", "off", "compressed")
@@ -23,30 +23,54 @@ COUNTS = ("batch_size", "buffer_size", "train_every", "n_step", "num_envs", "tar
 class TrainConfig:
     """How to train; steps are transitions, summed over all environments."""
 
+    # weight of a reward one step later
     discount: float = 0.99  # Mnih et al. 2015, Extended Data Table 1
-    learning_rate: float | None = None  # ours: the method's own
+    # Adam's step size at the start; none for the method's own
+    learning_rate: float | None = None  # ours: rare returns need larger steps than means
+    # how it falls over the run: constant, linear, quadratic or cosine
     learning_rate_decay: Decay = "linear"  # ours: sampled targets never stop moving; laws settle as the rate falls
+    # what Adam adds to its denominator
     adam_eps: float = 1e-5  # ours: between Adam's 1e-8 and the 1e-2/batch of Bellemare et al. 2017
+    # longer gradients are shortened to this norm; none for no limit
     max_grad_norm: float | None = 10.0  # Stable-Baselines3's DQN
+    # transitions per update
     batch_size: int = 64  # paper, table of hyper-parameters: batch_size
+    # transitions in the replay
     buffer_size: int = 100_000  # ours: fits any machine; the paper's 1,000,000 is for Atari
+    # whether the replay stores the frames of stacked images one by one: auto, on, off or compressed
     frame_replay: FrameReplay = "auto"  # ours: each frame once, where images are known to be stacks
-    replay_on_disk: str = ""  # ours: a folder for the observations, if memory does not suffice
+    # folder for the replay's observations; empty for memory
+    replay_on_disk: str = ""  # ours: memory is faster, where it suffices
+    # random steps before the first update
     learning_starts: int = 1_000  # ours: enough episodes of classic control to see the scale of returns
-    train_every: int = 2  # ours: steps between two updates; Mnih et al. 2015 and the paper have 4
-    target_every: int = 250  # ours: updates between two copies, 500 steps as in CleanRL's DQN
+    # steps per update
+    train_every: int = 2  # ours; Mnih et al. 2015 and the paper have 4
+    # updates between two moves of the target network
+    target_every: int = 250  # ours: 500 steps, as in CleanRL's DQN
+    # share of the online weights in such a move
     target_tau: float = 1.0  # Mnih et al. 2015: the target is a copy
+    # whether the online network chooses the next action, which the target network judges
     double_q: bool = True  # van Hasselt et al. 2016, with every law: Hessel et al. 2018
+    # rewards that are summed before the law of the state that was reached
     n_step: int = 3  # Hessel et al. 2018, Table 1; with 1, NFDRL-E unlearns CartPole again (docs/training.md)
+    # whether such a sum stops before a random action
     cut_explored: bool = True  # Watkins 1989: n-step returns stop before a random action, after which they are biased
+    # share of random actions at the start
     epsilon_start: float = 1.0  # paper, table of hyper-parameters: start_e
+    # share of random actions in the end
     epsilon_end: float = 0.04  # Raffin 2020 (RL Zoo), DQN on CartPole; the paper has 0.01
+    # share of the run after which that is reached
     epsilon_fraction: float = 0.2  # paper, table of hyper-parameters: exploration_fraction
+    # environments that are stepped together
     num_envs: int = 1  # ours: one environment is stepped directly; the paper uses 4
+    # where a method's range of returns comes from: observed in the first steps, or the method's own settings
     return_range: ReturnRange = "observed"  # ours: support or initial bound from the rewards of the first steps
+    # what computes updates: auto, compiled or graph
     engine: EngineName = "auto"  # ours: compiled where it can run, else graph; the same numbers up to rounding
-    report_every: int = 1_000  # ours: steps between two lines of metrics
-    torso: TorsoSizes = field(default_factory=TorsoSizes)  # widths of the layers below the head
+    # steps between two lines of metrics
+    report_every: int = 1_000  # ours
+    # the layers below the head
+    torso: TorsoSizes = field(default_factory=TorsoSizes)  # ours, and Mnih et al. 2015 for images
 
     def __post_init__(self) -> None:
         check_at_least(1, **{name: getattr(self, name) for name in COUNTS})
@@ -73,10 +97,7 @@ class TrainConfig:
 
     def optimisation(self) -> Optimisation:
         """The part that the learner needs."""
-        given = {field.name: getattr(self, field.name) for field in fields(Optimisation)}
-        return Optimisation(
-            **{name: value for name, value in given.items() if (name, value) != ("learning_rate", None)}
-        )
+        return Optimisation(self.rate(0.0), *(getattr(self, field.name) for field in fields(Optimisation)[1:]))
 
     def epsilon(self, fraction: float) -> float:
         """The share of random actions after `fraction` of the run.
@@ -87,3 +108,8 @@ class TrainConfig:
         if fraction >= self.epsilon_fraction:
             return self.epsilon_end
         return self.epsilon_start + (self.epsilon_end - self.epsilon_start) * fraction / self.epsilon_fraction
+
+    def rate(self, fraction: float) -> float:
+        """The learning rate after `fraction` of the run."""
+        first = Optimisation.learning_rate if self.learning_rate is None else self.learning_rate
+        return first * decay(self.learning_rate_decay, fraction)

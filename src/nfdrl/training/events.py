@@ -47,7 +47,21 @@ class Pause:
     regular: bool
 
 
-Event = EpisodeEnd | Report | Pause
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Greedy episodes played during training; `best` if no evaluation before it had such a mean return."""
+
+    step: int
+    episodes: int
+    mean: float
+    std: float
+    least: float
+    most: float
+    length: float
+    best: bool
+
+
+Event = EpisodeEnd | Report | Pause | Evaluation
 
 
 class NonFiniteError(NfdrlError):

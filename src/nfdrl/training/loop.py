@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -16,43 +15,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdrl.bellman import Valuation
-from nfdrl.engines import Engine, Work, engine_for
+from nfdrl.engines import Work, engine_for
+from nfdrl.envs.layers import AnyEnv, layers, restore_statistics, statistics, trace_of
 from nfdrl.envs.make import Source
-from nfdrl.envs.stepping import Step, Stream, check_observation, check_step
+from nfdrl.envs.stepping import Step, Stream, check_observation, check_step, environments
 from nfdrl.laws.base import Method
 from nfdrl.learner import Learner
 from nfdrl.networks import Network
 from nfdrl.replay import Replay, storage_dtype
+from nfdrl.training.acting import Actor
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import EpisodeEnd, Event, NonFiniteError, Pause, Report
+from nfdrl.training.meter import Meter
 from nfdrl.training.ranges import observed_range
-from nfdrl.training.schedules import decay
+from nfdrl.training.schedules import Goal, goal_of
 from nfdrl.training.storing import new_replay
 
 Array = NDArray[Any]
 RECENT = 100  # episodes in the reported mean return
 LOOK_EVERY = 100  # updates between two counts of dormant units, each of which costs a forward pass
+ENVIRONMENT = "environment."  # before the names of saved statistics
 MAX_SKIPPED = 20  # updates in a row that may fail before training stops
-
-
-class Actor:
-    """ε-greedy actions for all environments, in at most one forward pass."""
-
-    def __init__(self, engine: Engine, actions: int, rng: np.random.Generator) -> None:
-        self.engine, self.actions, self.rng = engine, actions, rng
-        self.explored: Array = np.zeros(0, np.bool_)  # where the last action was random
-
-    def act(self, observation: Array, epsilon: float) -> Array:
-        """One action per row; the coins are tossed first, and no network runs if all rows explore."""
-        n = len(observation)
-        explore = self.explored = self.rng.random(n) < epsilon
-        exploring = np.count_nonzero(explore)  # counting is the fastest way to ask for any and all
-        if exploring == n:
-            return self.rng.integers(self.actions, size=n)
-        action = self.engine.greedy(observation)
-        if exploring:
-            action = np.where(explore, self.rng.integers(self.actions, size=n), action)
-        return action
 
 
 class Trainer:
@@ -70,14 +53,18 @@ class Trainer:
         self.rng = np.random.default_rng(seed)
         self.device = next(network.parameters()).device
         engine = engine_for(Work(method, network, risk), config.engine)
-        self.actor = Actor(engine, int(source.action_space.n), self.rng)
+        self.actor = Actor(engine, self._actions, self.rng)
         self.learner: Learner | None = None
         self._due = 0
         self._recent: deque[EpisodeEnd] = deque(maxlen=RECENT)
         self._episodes = 0
-        self._meter = _Meter()
+        self._meter = Meter()
         self._seen: Tensor | None = None  # observations of the last update since the last report or pause
         self._warned = False
+        self.plan: int | None = None  # the steps over which the schedules run
+        self._asked = 0  # the step at which the last call was to end: several environments may pass it
+        self._open: tuple[Array, Any] | None = None  # the next observation between two calls, and what it belongs to
+        self.running = False  # whether a call is under way, whose environments are in use
         self.pausing = False  # if set, by a signal handler for example, the current step is followed by a pause
 
     @cached_property
@@ -95,6 +82,40 @@ class Trainer:
         self.actor.engine = self.learner.engine
         return self.learner
 
+    def set_risk(self, risk: Valuation) -> None:
+        """Choose actions by another functional, in acting and in the targets of all updates from now on."""
+        self.risk, learner = risk, self.learner
+        if learner is None:
+            self.actor.engine = engine_for(Work(self.method, self.network, risk), self.config.engine)
+        else:
+            learner.__setstate__(learner.__getstate__() | {"risk": risk})  # the same learner with a new engine
+            self.actor.engine = learner.engine
+
+    def close(self) -> None:
+        """Close the environments that were made here; the next call makes new ones."""
+        stream, given = vars(self).pop("stream", None), self.source.given
+        self.cut()
+        for made in () if stream is None else environments(stream) or (stream,):
+            if given is None or all(layer is not given for layer in layers(made)):
+                made.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made from: everything but the environments, which it resets as a loaded agent does."""
+        state = {name: value for name, value in vars(self).items() if name not in ("actor", "stream")}
+        return state | {"_open": None, "running": False, "statistics": statistics(self.stepped())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        saved = state.pop("statistics")
+        self.__dict__.update(state)
+        engine = engine_for(Work(self.method, self.network, self.risk), self.config.engine)
+        self.actor = Actor(engine if self.learner is None else self.learner.engine, self._actions, self.rng)
+        if saved and self.source.known:
+            restore_statistics(environments(self.stream), saved)
+
+    @property
+    def _actions(self) -> int:
+        return int(self.source.action_space.n)
+
     def _after_warm_up(self) -> Learner:
         """Set the method to the returns that the first rewards allow; the network keeps its weights."""
         if self.config.return_range == "observed":
@@ -104,15 +125,27 @@ class Trainer:
             self.method = method
         return self.start_learning()
 
-    def run(self, steps: int, pause_every: int | None = None) -> Iterator[Event]:
-        """Train for `steps` more transitions."""
-        config, end = self.config, self.step + steps
-        stream, replay = self.stream, self.replay
-        observation = self._reset()
+    def run(self, steps: int, pause_every: int | None = None, total_steps: int | None = None) -> Iterator[Event]:
+        """Train for `steps` more transitions of the `total_steps` over which the schedules run.
+
+        Two calls are one call: the episodes that are open at the end of the first continue in the second.
+        """
+        self.running = True
+        try:
+            yield from self._run(steps, pause_every, total_steps)
+        finally:
+            self.running = False
+
+    def _run(self, steps: int, pause_every: int | None, total_steps: int | None) -> Iterator[Event]:
+        config, stream, replay = self.config, self.stream, self.replay
+        goal = goal_of(steps, self.step, min(self._asked, self.step), stream.num_envs, self.plan, total_steps)
+        self._warn_of(goal)
+        self.plan, self._asked, end = goal.plan, goal.end, goal.end
+        observation = self._begin()
         self._meter.restart(self.step)
         report_at, pause_at = following(self.step, config.report_every), following(self.step, pause_every)
         while self.step < end:
-            fraction = self.step / end
+            fraction = self.step / goal.plan
             epsilon = config.epsilon(fraction)
             action = self._act(observation, epsilon)
             step = stream.step(action)
@@ -133,6 +166,34 @@ class Trainer:
                 yield Pause(self.step, self.step >= pause_at)
                 pause_at = following(self.step, pause_every)
                 observation = self._reset()
+        self._open = observation, trace_of(self.source.given)
+
+    def _begin(self) -> Array:
+        """The next observation of the open episodes, or of new ones if somebody else used the environment since."""
+        kept, self._open = self._open, None
+        if kept is not None and kept[1] == trace_of(self.source.given):
+            return kept[0]
+        return self._reset()
+
+    def cut(self) -> None:
+        """End the open episodes: the next call begins new ones, as a saved agent does."""
+        self._open = None
+
+    def _warn_of(self, goal: Goal) -> None:
+        """Say that a plan is exceeded, and what that does to schedules that change."""
+        config, before = self.config, self.plan
+        if not goal.stretched or before is None:
+            return
+        was, becomes = (self.step / total for total in (before, goal.plan))
+        if (config.epsilon(was), config.rate(was)) == (config.epsilon(becomes), config.rate(becomes)):
+            return
+        warnings.warn(
+            f"training was planned for {before:,} steps and now continues to {goal.end:,}: its schedules, at epsilon "
+            f"{config.epsilon(was):.3g} and learning rate {config.rate(was):.3g}, are stretched and continue from "
+            f"{config.epsilon(becomes):.3g} and {config.rate(becomes):.3g}; to train in several calls, pass "
+            "total_steps to the first",
+            stacklevel=2,
+        )
 
     def _reset(self) -> Array:
         observation = self._typed(self.stream.reset(seed=reset_seed(self.seed, self.step)))
@@ -171,8 +232,7 @@ class Trainer:
         if not count:
             return
         if config.learning_rate_decay != "constant":
-            rate = learner.settings.learning_rate
-            learner.set_learning_rate(rate * decay(config.learning_rate_decay, fraction))
+            learner.set_learning_rate(config.rate(fraction))
         batch = self.replay.sample(count * config.batch_size)
         if self.device.type != "cpu":
             batch = batch.to(self.device)
@@ -211,6 +271,8 @@ class Trainer:
             "episodes": self._episodes,
             "recent": [[end.step, end.env, end.episode_return, end.length] for end in self._recent],
             "updates_since_report": self._meter.updates,
+            "plan": self.plan,
+            "asked": self._asked,
         }
         return {"step": self.step, "rng": self.rng.bit_generator.state, "trainer": counters}
 
@@ -218,10 +280,21 @@ class Trainer:
         """The tensors that belong to `state`."""
         learner, loss = self.learner, self._meter.sum
         if learner is None:
-            return {f"online.{name}": value for name, value in self.network.state_dict().items()}
+            online = {f"online.{name}": value for name, value in self.network.state_dict().items()}
+            return online | self._statistics()
         assert learner.generator is not None
         tensors = learner.tensors() | {"generator": learner.generator.get_state()}
+        tensors |= self._statistics()
         return tensors if loss is None else tensors | {"trainer.loss": torch.tensor(loss, dtype=torch.float64)}
+
+    def _statistics(self) -> dict[str, Tensor]:
+        """What normalises the environments, if anything does."""
+        found = statistics(self.stepped())
+        return {ENVIRONMENT + name: torch.from_numpy(value) for name, value in found.items()}
+
+    def stepped(self) -> Sequence[AnyEnv]:
+        """The environments that training steps, as far as they are Gymnasium's; none before the first step."""
+        return environments(self.stream) if "stream" in vars(self) else ()
 
     def restore(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Return to where `state` and `tensors` were taken."""
@@ -243,6 +316,13 @@ class Trainer:
         loss = tensors.get("trainer.loss")
         self._meter.sum = None if loss is None else loss.item()
         self._meter.updates = int(counters["updates_since_report"])
+        saved = {
+            name.removeprefix(ENVIRONMENT): t.numpy() for name, t in tensors.items() if name.startswith(ENVIRONMENT)
+        }
+        if saved and self.source.known:
+            restore_statistics(environments(self.stream), saved)
+        plan = counters.get("plan")  # earlier versions saved none
+        self.plan, self._asked = None if plan is None else int(plan), int(counters.get("asked", self.step))
 
     @property
     def mean_return(self) -> float | None:
@@ -261,7 +341,7 @@ class Trainer:
             float(np.mean([end.length for end in recent])) if recent else None,
             loss,
             epsilon,
-            self.config.optimisation().learning_rate if learner is None else learner.learning_rate,
+            self.config.rate(0.0) if learner is None else learner.learning_rate,
             speed,
             0 if learner is None else learner.skipped,
             dormant,
@@ -286,31 +366,6 @@ class Trainer:
                 stacklevel=2,
             )
         return share
-
-
-class _Meter:
-    """The sum of losses and a clock, read once per report."""
-
-    def __init__(self) -> None:
-        self.sum: float | None = None
-        self.updates = 0
-        self.restart(0)
-
-    def restart(self, step: int) -> None:
-        """Restart the clock; losses stay."""
-        self._step, self._time = step, time.perf_counter()
-
-    def add(self, loss: float) -> None:
-        self.sum = loss if self.sum is None else self.sum + loss
-        self.updates += 1
-
-    def read(self, step: int) -> tuple[float | None, float]:
-        """The mean loss and the steps per second since the last reading."""
-        loss = None if self.sum is None else self.sum / self.updates
-        speed = (step - self._step) / max(time.perf_counter() - self._time, 1e-9)
-        self.sum, self.updates = None, 0
-        self.restart(step)
-        return loss, speed
 
 
 def change_head(network: Network, method: Method, actions: int) -> None:

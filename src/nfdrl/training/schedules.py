@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
-from nfdrl.errors import unknown_name
+from nfdrl.errors import NfdrlError, unknown_name
 
 Decay = Literal["constant", "linear", "quadratic", "cosine"]
 DECAYS: tuple[Decay, ...] = ("constant", "linear", "quadratic", "cosine")
@@ -26,3 +27,33 @@ def decay(kind: Decay, fraction: float) -> float:
     if kind == "cosine":
         return 0.5 * (1 + math.cos(math.pi * min(1.0, fraction)))
     raise unknown_name("decay", kind, DECAYS)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Where one call of training ends, the steps over which its schedules run, and whether it exceeds its plan."""
+
+    end: int
+    plan: int
+    stretched: bool = False
+
+
+def goal_of(steps: int, done: int, asked: int, width: int, plan: int | None, total: int | None) -> Goal:
+    """The goal of `steps` more transitions after `done`, within the plan so far or a `total` that is now stated.
+
+    A step of `width` environments may pass the end that was `asked` for; the next call does not count that twice, and
+    one that reaches the plan ends with it. So calls of 500 and 500 are one call of 1,000.
+
+    >>> goal_of(500, 0, 0, 3, None, 1000), goal_of(500, 501, 500, 3, 1000, None)
+    (Goal(end=500, plan=1000, stretched=False), Goal(end=1000, plan=1000, stretched=False))
+    >>> goal_of(1000, 1000, 1000, 1, 1000, None)
+    Goal(end=2000, plan=2000, stretched=True)
+    """
+    end, plan = asked + steps, plan if total is None else total
+    if plan is not None and (plan <= end < plan + width or end < plan <= done + steps):
+        end = plan
+    if plan is None or end > plan:
+        if total is not None:
+            raise NfdrlError(f"total_steps must be at least {end:,}, the steps so far and these, got {total:,}")
+        return Goal(end, end, stretched=plan is not None)
+    return Goal(end, plan)

@@ -1,10 +1,10 @@
-"""Listeners to the training loop: a CSV file, TensorBoard, a progress bar."""
+"""Listeners to the training loop: CSV files, TensorBoard, a progress bar."""
 
 from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nfdrl.errors import NfdrlError
-from nfdrl.training.events import Event, Report
+from nfdrl.files import describing, replace_file
+from nfdrl.training.events import Evaluation, Event, Report
 
 
 class Tracker(Protocol):
@@ -53,6 +54,51 @@ class CsvTracker:
         self._file.close()
 
 
+class EvaluationsTracker:
+    """One line per evaluation; of an existing file, the lines up to a step are kept."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        self._path, self._kept = path, read_evaluations(path, step)
+        self._write()
+
+    def track(self, event: Event) -> None:
+        if isinstance(event, Evaluation):
+            self._kept.append(event)
+            self._write()
+
+    def _write(self) -> None:
+        """Replace the whole file, which is short, so that it never has half a line."""
+        names = [field.name for field in fields(Evaluation)]
+        lines = [",".join(names), *(",".join(str(getattr(row, name)) for name in names) for row in self._kept)]
+        replace_file(self._path, ("\n".join(lines) + "\n").encode())
+
+    def close(self) -> None:
+        """Everything is written."""
+
+
+def read_evaluations(path: Path, step: int | None = None) -> list[Evaluation]:
+    """The evaluations in a file, up to a step."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file, describing("evaluations", path):
+        rows = [_evaluation(row) for row in csv.DictReader(file)]
+    return [row for row in rows if step is None or row.step <= step]
+
+
+def _evaluation(row: Mapping[str, str]) -> Evaluation:
+    mean, std, least, most, length = (float(row[name]) for name in ("mean", "std", "least", "most", "length"))
+    return Evaluation(int(row["step"]), int(row["episodes"]), mean, std, least, most, length, row["best"] == "True")
+
+
+def scalars(event: Event) -> dict[str, float]:
+    """The numbers of a report or an evaluation by the names that dashboards show."""
+    if not isinstance(event, Report | Evaluation):
+        return {}
+    place = "train" if isinstance(event, Report) else "evaluate"
+    numbers = {name: value for name, value in asdict(event).items() if name != "step" and value is not None}
+    return {f"{place}/{name}": value for name, value in numbers.items()}
+
+
 class TensorBoardTracker:
     """Scalars for TensorBoard; those that an earlier session wrote after step `start` are hidden."""
 
@@ -64,17 +110,15 @@ class TensorBoardTracker:
         self._writer: Any = SummaryWriter(str(folder), purge_step=start + 1 if start else None)
 
     def track(self, event: Event) -> None:
-        if isinstance(event, Report):
-            for name, value in asdict(event).items():
-                if name != "step" and value is not None:
-                    self._writer.add_scalar(f"train/{name}", value, event.step)
+        for name, value in scalars(event).items():
+            self._writer.add_scalar(name, value, event.step)
 
     def close(self) -> None:
         self._writer.close()
 
 
 class ProgressTracker:
-    """A bar with speed, return, loss and the time left."""
+    """A bar with speed, return, loss, the last evaluation and the time left."""
 
     def __init__(self, total: int, done: int = 0, console: Console | None = None) -> None:
         self._bar = Progress(
@@ -85,11 +129,14 @@ class ProgressTracker:
             console=console or Console(stderr=True),
         )
         self._task = self._bar.add_task("", total=total, completed=done, numbers="warming up")
+        self._evaluated = ""
         self._bar.start()
 
     def track(self, event: Event) -> None:
+        if isinstance(event, Evaluation):
+            self._evaluated = f"  evaluation {event.mean:.4g}"
         if isinstance(event, Report):
-            self._bar.update(self._task, completed=event.step, numbers=_numbers(event))
+            self._bar.update(self._task, completed=event.step, numbers=_numbers(event) + self._evaluated)
 
     def close(self) -> None:
         self._bar.stop()

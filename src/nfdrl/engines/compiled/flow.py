@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from nfdrl.engines.compiled.jit import HALF, ONE, TWO, ZERO, Array, F, compiled, compiled_sums, inlined
 
-# What is added to raw outputs; the least scale; the least range, and its unit; the anchor, negative where there is none,
-# and the limits of anchored locations and scales.
+# What is added to raw outputs; the least scale; the least range, and its unit; the anchor, negative where there is
+# none; and the limits of anchored locations and scales.
 Law = tuple[Array, F, F, F, F, F, F]
 Grid = tuple[F, F, F, int]
 

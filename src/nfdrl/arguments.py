@@ -1,0 +1,50 @@
+"""What the arguments of `Agent` mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from nfdrl.bellman import Valuation
+from nfdrl.errors import NfdrlError, check_at_least, whole
+from nfdrl.risk import Mean, parse_risk
+from nfdrl.settings import from_plain
+from nfdrl.training.config import TrainConfig
+
+
+def risk_of(risk: str | Valuation | None) -> Valuation:
+    """What actions are chosen by; by default the mean."""
+    if isinstance(risk, str):
+        return parse_risk(risk)
+    if risk is not None and not callable(risk):
+        raise NfdrlError(f"risk must be a word such as 'cvar:0.1', a Risk or a function of a law, got {risk!r:.40}")
+    return risk or Mean()
+
+
+def seed_of(seed: int | None) -> int:
+    """The seed; a random one for None."""
+    if seed is None:
+        return int(np.random.SeedSequence().generate_state(1)[0] >> 1)
+    chosen = whole("seed", seed)
+    check_at_least(0, seed=chosen)
+    return chosen
+
+
+def config_of(config: TrainConfig | Mapping[str, Any] | None) -> TrainConfig:
+    """The settings, also from a dict."""
+    if config is None or isinstance(config, TrainConfig):
+        return config or TrainConfig()
+    return from_plain(TrainConfig, config, "training")
+
+
+def device_of(name: str | torch.device) -> torch.device:
+    """The device, by default a GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise NfdrlError(f"unknown device {name!r}: use 'auto', 'cpu' or 'cuda'") from None
