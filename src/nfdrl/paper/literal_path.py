@@ -70,11 +70,12 @@ PATH = (
     Step("sizes, clipping, ε: ours", run=SIZES, tabular=False),
     Step("(ours, but rooted)", {"comparison.rooted": "true"}, aside=True),
     Step("(ours, but interpolated)", {"comparison.support": "interpolated"}, aside=True),
-    Step("(ours, but interpolated and rooted)", {
-        "comparison.support": "interpolated", "comparison.rooted": "true",
+    Step("(the same, with the paper's kernel and spread)", {
+        "comparison.support": "interpolated", "comparison.kernel": "gaussian", "comparison.bandwidth": "0.05",
+        "comparison.relative_bandwidth": "0", "terminal_std": "0.1",
     }, aside=True),
     Step("(ours, but with the printed loss)", PRINTED, tabular=False, aside=True),
-    Step("(the same, with gradients through the KDE)", PRINTED | THROUGH, tabular=False, aside=True),
+    Step("(that loss, with gradients through the KDE)", PRINTED | THROUGH, tabular=False, aside=True),
 )  # fmt: skip
 
 
