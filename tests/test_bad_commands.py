@@ -55,7 +55,7 @@ ENVIRONMENTS = [
     "''", "Nope-v0", "CartPole", "CartPole-v99", "CartPole-v1[nope=1]", "CartPole-v1[", "CartPole-v1[sutton=]",
     "Pendulum-v1", "no_such_module:Env-v0", "broken_module:Env-v0", "exiting_module:Env-v0", ":Env-v0", "math:Env-v0",
     "math:", "a:b:c", "ALE/Nope-v5", "ALE/Pong-v5[nope=1]", "ALE/Pong-v5[frame_skip=0]", "ALE/Pong-v5[sticky=2]",
-    "MinAtar/Nope-v1", "FrozenLake-v1[map_name=9x9]", "nfdrl/Nope-v0", "Blackjack-v1", LONG, "[bold]x[/bold]", "../x",
+    "MinAtar/Nope-v1", "FrozenLake-v1[map_name=9x9]", "nfdrl/Nope-v0", LONG, "[bold]x[/bold]", "../x",
 ]  # fmt: skip
 DEVICES = ["gpu", "cuda", "cuda:99", "meta", "''", "cpu:x", "tpu", "cuda:-1", "mps", LONG]
 RISKS = [

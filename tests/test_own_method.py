@@ -177,8 +177,8 @@ def test_an_agent_learns_saves_and_draws_a_method_of_ones_own(own: Path) -> None
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("no_such_module:METHOD", "cannot be imported: No module named 'no_such_module'"),
-        ("own_method:METHODS", "cannot be imported: module 'own_method' has no attribute 'METHODS'"),
+        ("no_such_module:METHOD", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("own_method:METHODS", "cannot be imported: AttributeError: module 'own_method' has no attribute 'METHODS'"),
         ("own_method:Gauss", "must be an instance of nfdrl.laws.Method, got ABCMeta"),
         ("own_method:METHOD[with=3]", "unknown setting of own_method:METHOD 'with': did you mean 'width'?"),
         (":METHOD", "cannot be imported"),

@@ -130,8 +130,8 @@ def test_a_failed_video_leaves_no_file(saved, tmp_path, monkeypatch):
     [
         (["--video", "a.avi"], ".mp4 or a .gif"),
         (["--video", "there.gif"], "exists"),
-        (["--video", "a.gif", "--video-steps", "0"], "at least one step"),
-        (["--video", "a.gif", "--fps", "0"], "positive fps"),
+        (["--video", "a.gif", "--video-steps", "0"], "video_steps must be at least 1, got 0"),
+        (["--video", "a.gif", "--fps", "0"], "fps must lie in [0.01, 1000], got 0.0"),
     ],
 )
 def test_bad_input_is_one_line(saved, tmp_path, monkeypatch, capsys, words, message):

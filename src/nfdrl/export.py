@@ -274,7 +274,7 @@ def random_observations(space: gymnasium.Space[Any], count: int, seed: int = 0) 
 def difference(policy: Policy, path: str | Path, rows: Array) -> tuple[float, int]:
     """How far a file's numbers are from the policy's, in units of the largest return, and how many actions differ.
 
-    Actions count where the values of the two best differ by more than rounding.
+    Actions count where the values of the two best differ by more than two numbers may: twice 1e-5 of that unit.
     """
     observation = as_tensors(rows)
     action, *numbers = (part.numpy(force=True) for part in policy(observation))
@@ -282,5 +282,5 @@ def difference(policy: Policy, path: str | Path, rows: Array) -> tuple[float, in
     scale = max(1.0, *(float(np.abs(part).max()) for part in numbers))
     gap = max(float(np.abs(a - b).max()) for a, b in zip(numbers, found, strict=True)) / scale
     values = np.sort(policy.values(observation).numpy(force=True), -1)
-    clear = values[:, -1] - values[:, -2:].min(-1) > 1e-6 * scale
+    clear = values[:, -1] - values[:, -2:].min(-1) > 2e-5 * scale
     return gap, int(((action != found_action) & clear).sum())

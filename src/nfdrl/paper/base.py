@@ -67,7 +67,8 @@ def run_experiment(
     extra: dict[str, Any] = {"runs": runs} if experiment.reads_runs else {}
     if experiment.keeps_parts:
         extra["store"] = Store(out / "cells")
-    check_writable(out)
+    if not experiment.reads_runs:  # what is read may not be there, and then nothing is written
+        check_writable(out)
     begun = time.perf_counter()
     with progress or Progress() as bars:
         result = experiment.compute(seed, smoke, bars, **extra)
