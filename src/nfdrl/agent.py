@@ -26,6 +26,8 @@ from nfdrl.envs.make import EnvLike, Source, source_from, source_of
 from nfdrl.envs.stepping import environments
 from nfdrl.errors import NfdrlError, check_at_least, whole
 from nfdrl.evaluation.arenas import Arena, given_arena, new_arena
+from nfdrl.evaluation.calibration import Calibration, Scores, calibration_of
+from nfdrl.evaluation.observed import Sampling, observe
 from nfdrl.evaluation.rollouts import Episodes, rollout
 from nfdrl.files import describing
 from nfdrl.laws import Law, Method, find_method, method_config, method_from
@@ -47,6 +49,7 @@ from nfdrl.training.trackers import ProgressTracker, Tracker, tracked
 
 Array = NDArray[Any]
 EVALUATION_ENVS = 8
+LAWS_AT_ONCE = 128  # a law without a closed form is scored at a thousand quantiles
 
 
 class Agent:
@@ -257,6 +260,40 @@ class Agent:
         trainer.cut()
         with given_arena(source.given, trained) as arena:
             yield arena
+
+    def calibration(
+        self,
+        episodes: int = 100,
+        seed: int = 10_000,
+        *,
+        states: int = 20,
+        resolution: float = 0.0,
+        progress: bool = True,
+    ) -> Calibration:
+        """Hold the laws of greedy actions against the discounted returns that followed: `states` per episode at most.
+
+        Rewards and discount are those of training. Differences of at most `resolution` in the return do not count.
+        """
+        sampling = Sampling(episodes, self.config.discount, seed, states)
+        stream = self.source.for_observation(min(episodes, EVALUATION_ENVS))
+        start = int(self.action_space.start)
+        try:
+            seen = observe(
+                stream, lambda rows: self.predict(rows)[0] - start, self._value, sampling, None if progress else False
+            )
+        finally:
+            stream.close()
+        parts = []
+        for at in range(0, len(seen.returns), LAWS_AT_ONCE):
+            rows = slice(at, at + LAWS_AT_ONCE)
+            law = self.returns(seen.observation[rows]).select(torch.from_numpy(seen.action[rows]))
+            parts.append(Scores.of(law, seen.returns[rows], resolution))
+        return calibration_of(Scores.join(parts), seen.episode, counts=seen.counts)
+
+    def _value(self, rows: Array) -> NDArray[np.float64]:
+        """The mean return of each row's greedy action."""
+        action = torch.from_numpy(self.predict(rows)[0] - int(self.action_space.start))
+        return self.returns(rows).select(action).mean().double().cpu().numpy()
 
     def save(self, path: str | Path, *, replay: bool = False) -> None:
         """Write a folder that `load` reads; with its replay, the loaded agent continues exactly.

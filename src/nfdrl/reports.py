@@ -64,17 +64,18 @@ def write_report(
     tables: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     draw: Callable[[], Figure] | None = None,
     figure: str = "figure",
+    name: str = "metrics",
 ) -> list[str]:
-    """Write metrics.json, a CSV file per table, and the figure as PNG and SVG; returns the names of the files.
+    """Write NAME.json, a CSV file per table, and the figure as PNG and SVG; returns the names of the files.
 
     Everything is made before anything is written, so that a failure leaves `out` as it was.
     """
     files = {} if draw is None else _images(draw, figure)
-    files["metrics.json"] = to_json(plain(metrics))
-    files |= {f"{name}.csv": _csv(rows) for name, rows in (tables or {}).items()}
+    files[f"{name}.json"] = to_json(plain(metrics))
+    files |= {f"{table}.csv": _csv(rows) for table, rows in (tables or {}).items()}
     out.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        replace_file(out / name, content)
+    for file, content in files.items():
+        replace_file(out / file, content)
     return list(files)
 
 

@@ -20,7 +20,8 @@ class Evaluate:
     """Play whole episodes with a trained agent and print its returns.
 
     Examples: `nfdrl evaluate out/cartpole --episodes 100 --risk cvar:0.1`,
-    `nfdrl evaluate out/cartpole --episodes 1 --video cartpole.gif`.
+    `nfdrl evaluate out/cartpole --episodes 1 --video cartpole.gif`,
+    `nfdrl evaluate out/cartpole --episodes 100 --calibration`.
     """
 
     run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -59,6 +60,15 @@ class Evaluate:
     fps: float | None = None
     """Steps per second in the video; by default the environment's own rate."""
 
+    calibration: bool = False
+    """Also hold predicted laws against the discounted returns that came: calibration.json, .csv, .png, .svg in RUN."""
+
+    states: int = 20
+    """Of the calibration: at most this many random states of each episode; 1 gives independent ones."""
+
+    resolution: float = 0.0
+    """Of the calibration: differences in the return that do not count."""
+
     def run(self) -> int:
         from nfdrl.agent import Agent
         from nfdrl.laws import find_method
@@ -84,7 +94,29 @@ class Evaluate:
 
             self.out.parent.mkdir(parents=True, exist_ok=True)
             write_evaluation(self.out, agent, result)
+        if self.calibration:
+            self._calibrate(agent)
         return 0
+
+    def _calibrate(self, agent: Agent) -> None:
+        from rich.console import Console
+
+        from nfdrl.evaluation.calibration_report import draw, said_of, table_of
+        from nfdrl.files import check_writable
+        from nfdrl.reports import command_of, provenance, write_report
+        from nfdrl.runs.layout import CALIBRATION
+
+        check_writable(self.run_folder)
+        found = agent.calibration(self.episodes, self.seed, states=self.states, resolution=self.resolution)
+        made_by = {"step": agent.step, "risk": str(agent.risk), **provenance(command_of("evaluate", self))}
+        title = f"{agent.source.name}, {agent.step:,} steps"
+        written = write_report(
+            self.run_folder, made_by | found.summary(), tables={CALIBRATION: found.rows()},
+            draw=lambda: draw({agent.method.label: (found, agent.method.colour)}, title),
+            figure=CALIBRATION, name=CALIBRATION,
+        )  # fmt: skip
+        Console().print(table_of(found))
+        print(f"{said_of(found)}\nwritten to {self.run_folder}: {', '.join(written)}")
 
     def _record(self, agent: Agent, path: Path) -> None:
         from nfdrl.evaluation.video import record, rendering_env

@@ -134,6 +134,19 @@ class Source:
         vector = self._like(self.given)
         return None if vector is None else list(vector.envs) if type(vector) is SyncVectorEnv else [vector]
 
+    def for_observation(self, count: int) -> Stream:
+        """New environments for `count` episodes at once, with the rewards that training sees."""
+        if self.given is None:
+            return self.stream(count)
+        made = self.copies(count)
+        if made is None:
+            raise NfdrlError(
+                "this environment cannot be copied, and training keeps its own: register it with Gymnasium"
+            )
+        if isinstance(made[0], VectorEnv):
+            return VectorStream(made[0])
+        return DirectStream(cast(list[Env], list(made)))
+
     def _like(self, given: AnyEnv) -> AnyEnv | None:
         with suppress(CannotBeSavedError, NfdrlError):
             return rebuilt(described(given), _find)

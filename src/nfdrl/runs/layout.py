@@ -12,6 +12,7 @@ SUMMARY = "metrics.json"  # how it ended, with the final evaluation
 EVALUATIONS = "evaluations.csv"  # one line per evaluation during training
 EVALUATION = "evaluation.json"  # a later evaluation, which takes precedence over that one
 BEST = "best"  # the agent with the best of these evaluations
+CALIBRATION = "calibration"  # the name of the files of `nfdrl evaluate --calibration`
 CHECKPOINTS, REPLAY, DIAGNOSTIC, TENSORBOARD = "checkpoints", "replay", "diagnostic", "tensorboard"
 
 # A checkpoint, or an agent saved on its own; its settings are in a CONFIG of their own.
@@ -23,7 +24,8 @@ NUMBERS, TENSORS = "diagnostic.json", "tensors.safetensors"
 
 SEGMENTS = "rows-*.npy"  # of a replay
 
-_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION, EVALUATIONS)
+_CALIBRATIONS = (f"{CALIBRATION}.{kind}" for kind in ("json", "csv", "png", "svg"))
+_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION, EVALUATIONS, *_CALIBRATIONS)
 _FOLDERS = (CHECKPOINTS, REPLAY, DIAGNOSTIC, TENSORBOARD, BEST)
 
 
