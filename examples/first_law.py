@@ -4,16 +4,17 @@ Train an agent on FrozenLake, ask it for the law of the return, and lay that law
 cells (`# %%`) run one by one in an editor, or all at once with `python examples/first_law.py`.
 """
 
-# %% Train: 50,000 steps with the default method
+# %% Train: 20,000 steps with the default method
 import os
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 
 import nfdrl
 from nfdrl.style import STYLE, draw_law, draw_truth, figure, legend_below
 
-STEPS = int(os.environ.get("NFDRL_STEPS", "50000"))
+STEPS = int(os.environ.get("NFDRL_STEPS", "20000"))
 agent = nfdrl.Agent(env="FrozenLake-v1", seed=0).learn(STEPS)
 print(agent)
 
@@ -35,8 +36,6 @@ for a, move in enumerate(moves):
     print(f"{move:6} exact mean {truth[SQUARE, a].mean():6.3f}   learned {law.mean()[a]:6.3f}")
 
 # %% A picture: the learned CDF over the exact one; the jump at 0 is the chance of falling through the ice
-import matplotlib
-
 with matplotlib.rc_context(STYLE):
     made, axes = figure(9, 2.8, cols=4, sharey=True)
     for a, (ax, move) in enumerate(zip(axes[0], moves, strict=True)):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+import matplotlib
 import torch
 from torch.nn.functional import logsigmoid, softplus
 
@@ -90,7 +91,7 @@ class Logistic(nfdrl.Method):
     def head(self, features, actions):
         return LogisticHead(features, actions, self.unit)
 
-    def loss(self, predicted, target, generator=None):
+    def loss(self, predicted, target, generator=None):  # noqa: ARG002
         """Minus the mean log-likelihood of the target's quantiles; sampled targets do not bias its gradients."""
         tau = (torch.arange(self.levels) + 0.5) / self.levels
         return -predicted.log_prob(target.quantile(tau)).mean(-1)
@@ -112,8 +113,6 @@ def train(steps: int) -> nfdrl.Agent:
 
 # %% A picture: what the agent expects of both actions as the pole tilts
 def draw(agent: nfdrl.Agent, path: Path) -> None:
-    import matplotlib
-
     angles = torch.linspace(-0.2, 0.2, 81)
     law = agent.returns(torch.stack([0 * angles, 0 * angles, angles, 0 * angles], -1).numpy())  # shape (81, 2)
     with matplotlib.rc_context(STYLE):

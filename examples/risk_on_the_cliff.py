@@ -8,11 +8,13 @@ does. One agent learns the law of both and then acts by its mean, or by its wors
 import os
 from pathlib import Path
 
+import matplotlib
+
 import nfdrl
 from nfdrl.envs.cliff import risky_cliff
 from nfdrl.style import STYLE, draw_law, draw_truth, figure, legend_below
 
-STEPS = int(os.environ.get("NFDRL_STEPS", "30000"))
+STEPS = int(os.environ.get("NFDRL_STEPS", "20000"))
 START, PATHS = 0, ("short", "long")
 agent = nfdrl.Agent(env="nfdrl/RiskyCliff-v0", seed=0, config={"discount": 1.0}).learn(STEPS)
 law = agent.returns(START)
@@ -32,8 +34,6 @@ for word in ("mean", "cvar:0.1"):
     print(f"by {word:9} the {path} path: mean return {mean:6.3f}, {falls} falls in 500 walks")
 
 # %% A picture: the learned laws over the exact ones, and the walks that came of them
-import matplotlib
-
 mdp = risky_cliff()
 truth = nfdrl.exact_returns(mdp, mdp.optimal_policy())
 with matplotlib.rc_context(STYLE):
