@@ -47,8 +47,9 @@ with matplotlib.rc_context(STYLE):
         ax.set(title=f"the {name} path", xlabel="return", xlim=(-1.6, 0), ylim=(-0.02, 1.02))
     axes[0, 0].set_ylabel("probability of at most this")
     bars = axes[0, 2]
-    bars.bar(list(results), [100 * float((found.returns < -1).mean()) for found in results.values()], color="#888888")
-    bars.set(title="falls in 100 walks, by what one acts by", ylabel="falls", ylim=(0, 12))
+    shares = [100 * float((found.returns < -1).mean()) for found in results.values()]
+    bars.bar_label(bars.bar(("by the mean", "by CVaR(0.1)"), shares, width=0.5, color="#888888"), fmt="%.1f")
+    bars.set(title="falls in 100 walks", ylim=(0, 12))
     legend_below(made, axes)
     picture = Path("out/tutorials/cliff.png")
     picture.parent.mkdir(parents=True, exist_ok=True)
