@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 OUT ?= demo
 SEEDS := 0 1 2
 
-.PHONY: demo test check format results parity soak soak-kills fuzz clean
+.PHONY: demo test check format page results parity soak soak-kills fuzz clean
 
 demo: $(VENV)/.installed  ## learn the return laws of FrozenLake, compare them with the exact ones, draw both
 	$(BIN)/nfdrl paper frozenlake --seed 0 --out $(OUT)
@@ -23,6 +23,11 @@ check: $(VENV)/.installed-test  ## lint, format, types, direction of imports
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+page: $(VENV)/.installed  ## the page of `nfdrl page` and `nfdrl watch`, from web/ (needs Node 20; the result is committed, users need none)
+	cd web && npm ci --ignore-scripts --no-audit --no-fund
+	$(BIN)/python -m nfdrl.viewer.messages > src/nfdrl/viewer/static/schema.json
+	cd web && npm run types && npm run check && npm run build
 
 results: $(VENV)/.installed-test  ## the paper's figures with three seeds, and the speed of the losses (about an hour)
 	for seed in $(SEEDS); do $(BIN)/nfdrl paper all --seed $$seed --out results/paper/seed-$$seed || exit 1; done
@@ -54,4 +59,4 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) web/node_modules demo out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -36,11 +36,12 @@ class Study:
     steps: int
     episodes: int
     resolution: float
+    discount: float = 0.99
 
 
 STUDIES = {
     "cartpole": Study("CartPole-v1", 50_000, 200, resolution=1.0),  # one step's reward
-    "cliff": Study("nfdrl/RiskyCliff-v0", 15_000, 1_000, resolution=0.02),  # a fifth of a step's cost
+    "cliff": Study("nfdrl/RiskyCliff-v0", 15_000, 1_000, resolution=0.02, discount=1.0),  # a fifth of a step's cost
     "lunarlander": Study("LunarLander-v3", 250_000, 200, resolution=0.0),
 }
 
@@ -48,7 +49,9 @@ STUDIES = {
 def trained(study: Study, method: str, seed: int, folder: Path) -> nfdrl.Agent:
     """The agent of a finished run, which is trained first if it has to be."""
     if not (folder / "config.json").exists():
-        run = nfdrl.Run(folder, method, study.env, seed=seed, evaluate=0)
+        run = nfdrl.Run(
+            folder, method, study.env, seed=seed, config=nfdrl.TrainConfig(discount=study.discount), evaluate=0
+        )
     else:
         run = nfdrl.Run.resume(folder)
     if run.agent.step < study.steps:

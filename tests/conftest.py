@@ -1,4 +1,5 @@
 import os
+import shutil
 
 import pytest
 import torch
@@ -26,3 +27,18 @@ def torch_stays_as_it_is():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nfdrl.cli.prepare_torch", lambda: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Debian's Chromium, or whichever is installed; in CI it must be."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        how = "the page is tested in Chromium, which is not installed: apt-get install chromium"
+        pytest.fail(how) if os.environ.get("CI") else pytest.skip(how)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()

@@ -212,7 +212,6 @@ def test_loading_into_another_environment_is_refused(agent: Agent, tmp_path: Pat
         ("dqnn", "CartPole-v1", "did you mean 'dqn'"),
         ("dqn", "CartPol-v1", "did you mean 'CartPole-v1'"),
         ("dqn", "Pendulum-v1", "discretise"),
-        ("dqn", "Blackjack-v1", "FlattenObservation"),
         ("dqn", 3, "must be an id"),
     ],
 )

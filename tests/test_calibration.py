@@ -63,7 +63,7 @@ def test_right_laws_give_uniform_levels_and_nominal_coverage(laws):
 @pytest.mark.parametrize("laws", [flow_laws, atomic_laws], ids=["flow", "atomic"])
 def test_shifted_laws_are_flagged(laws):
     law = laws()
-    shift = 0.3 * float(law.std().mean())
+    shift = 0.5 * float(law.std().mean())
     found = calibrate(law, drawn(law) - shift)
     assert not found.calibrated
     assert found.bias.high < 0

@@ -77,6 +77,28 @@ def test_the_index_leads_to_every_page():
     }
 
 
+def test_every_extra_is_described():
+    extras = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    rows = [line.split("|")[1] for line in (ROOT / "docs" / "install.md").read_text().splitlines() if line[:3] == "| `"]
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(re.findall(r"^(\w+) = \[", extras, re.MULTILINE))
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", page.read_text())):
+        if not target.startswith("http"):
+            name, _, anchor = target.partition("#")
+            found = page.parent / name if name else page
+            assert found.exists(), target
+            assert not anchor or anchor in anchors(found), target
+
+
 def test_the_page_of_the_public_interface_is_up_to_date():
     assert (ROOT / "docs" / "api.md").read_text() == API["page"](), "run: python docs/api.py"
 
@@ -108,7 +130,7 @@ def test_the_pages_have_commands_and_examples():
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_every_command_in_the_docs_runs(words):
-    if words[0] in ("evaluate", "report"):
+    if words[0] in ("evaluate", "export", "page", "report"):
         own = words[words.index("--method") :][:2] if "--method" in words else []
         assert cli.main(["train", *own, "--env", "CartPole-v1", "--steps", "1200", "--out", words[1]]) == 0
     if words[:2] == ["train", "--resume"]:

@@ -157,11 +157,15 @@ def test_actions_are_counted_from_the_start_of_their_space() -> None:
     assert agent.predict(np.zeros(3))[0] in (5, 6)
 
 
+INNER = gymnasium.spaces.Dict({"b": gymnasium.spaces.Discrete(2)})
+
+
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (gymnasium.spaces.Dict({"x": gymnasium.spaces.Discrete(2)}), "FlattenObservation"),
-        (gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2)]), "FlattenObservation"),
+        (gymnasium.spaces.Text(3), "TransformObservation"),
+        (gymnasium.spaces.Tuple([gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(2))]), "TransformObservation"),
+        (gymnasium.spaces.Dict({"a.b": gymnasium.spaces.Discrete(2), "a": INNER}), "different names"),
     ],
 )
 def test_unsupported_observations_are_refused_with_a_hint(space: gymnasium.Space[Any], message: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, cast
 
 import gymnasium
@@ -16,24 +17,26 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 from typing_extensions import Self
 
+from nfdrl import hub
 from nfdrl.arguments import config_of, device_of, risk_of, seed_of
 from nfdrl.bellman import Valuation
 from nfdrl.envs.layers import discount_of
 from nfdrl.envs.make import EnvLike, Source, source_from, source_of
+from nfdrl.envs.stacking import stacked
 from nfdrl.envs.stepping import environments
 from nfdrl.errors import NfdrlError, check_at_least, whole
 from nfdrl.evaluation.arenas import Arena, given_arena, new_arena
 from nfdrl.evaluation.calibration import Calibration, Scores, calibration_of
 from nfdrl.evaluation.observed import Sampling, observe
 from nfdrl.evaluation.rollouts import Episodes, rollout
+from nfdrl.export import Policy
 from nfdrl.files import describing
 from nfdrl.laws import Law, Method, find_method, method_config, method_from
 from nfdrl.learner import Learner
-from nfdrl.networks import Network, is_image, network_for
-from nfdrl.replay import storage_dtype
+from nfdrl.networks import Network, TorsoLike, is_image, name_of, network_for
+from nfdrl.observations import as_rows, as_tensors, parts_of, zeros
 from nfdrl.risk import Risk, parse_risk
 from nfdrl.runs import checkpoint
 from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
@@ -57,6 +60,7 @@ class Agent:
 
     `method` is a name, with settings in brackets (`c51[atoms=13]`), or a `Method`; `env` a Gymnasium id, environment or
     vector environment; `risk` what actions are chosen by: a word (`cvar:0.1`), a `Risk`, or a function of a law;
+    `torso` an `nn.Module` of your own from observations to features, or a function of the space that makes one;
     `config` a `TrainConfig` or a dict of its settings. The same `seed` gives the same agent; None draws one.
 
     >>> agent = Agent(env="CartPole-v1", seed=1)
@@ -72,17 +76,18 @@ class Agent:
         seed: int | None = 0,
         config: TrainConfig | Mapping[str, Any] | None = None,
         risk: str | Valuation | None = None,
+        torso: TorsoLike | None = None,
         device: str | torch.device = "auto",
     ) -> None:
         kind = find_method(method) if isinstance(method, str) else method
         if env is None:
             raise NfdrlError(f'an agent needs an environment: Agent("{kind.name}", "CartPole-v1"), or pass env=')
-        source = env if isinstance(env, Source) else source_of(env)
-        self.source, self.seed, self.config = source, seed_of(seed), config_of(config).of_method(kind)
+        self.seed, self.config, self.torso = seed_of(seed), config_of(config).of_method(kind), torso
+        self.source = source = env if isinstance(env, Source) else stacked(source_of(env), self.config.frame_stack)
         self.observation_space, self.action_space = source.observation_space, source.action_space
         chosen, self.device = risk_of(risk), device_of(device)
         self._rng = np.random.default_rng([self.seed, 1])  # of actions outside training
-        self.network = _network(kind, source, self.config, self.seed).to(self.device)
+        self.network = _network(kind, source, self.config, self.seed, torso).to(self.device)
         self.trainer = Trainer(kind, self.network, source, self.config, risk=chosen, seed=self.seed)
 
     def __repr__(self) -> str:
@@ -186,7 +191,7 @@ class Agent:
         deterministic: bool = True,
     ) -> tuple[Array, None]:
         """The action for an observation, or one per row of a batch, as `predict` of Stable-Baselines3 returns it."""
-        batch, single = self._batch(observation)
+        batch, single = as_rows(self.observation_space, observation)
         engine = self.trainer.actor.engine
         if deterministic:
             chosen = engine.greedy(batch)
@@ -198,20 +203,21 @@ class Agent:
     @torch.no_grad()
     def returns(self, observation: ArrayLike) -> Law:
         """The return law of every action: batch shape (A,) for one observation, (B, A) for a batch."""
-        batch, single = self._batch(observation)
-        features = cast(Tensor, self.network.torso(torch.from_numpy(batch).to(self.device)))
+        batch, single = as_rows(self.observation_space, observation)
+        features = self.network.features(as_tensors(batch, self.device))
         return self.network.head(features[0] if single else features)
 
-    def _batch(self, observation: ArrayLike) -> tuple[Array, bool]:
-        """Observations as rows in the replay's dtype, and whether it was a single one without a batch axis."""
-        array = np.asarray(observation)
-        shape = self.observation_space.shape
-        assert shape is not None
-        single = array.shape == shape
-        if not single and array.shape[1:] != shape:
-            raise NfdrlError(f"observations must have shape {shape} or (B, …), got {array.shape}")
-        rows = array[None] if single else array
-        return np.ascontiguousarray(rows, dtype=storage_dtype(self.observation_space)), single
+    def policy(
+        self, levels: Sequence[float | str] = (0.05, 0.5, 0.95), *, risk: str | Valuation | None = None
+    ) -> Policy:
+        """A plain module: observations → actions, the mean of every action, and its law at `levels`.
+
+        A number is a quantile; a word is a risk functional, such as `cvar:0.1`. Actions are chosen by `risk`, by
+        default the agent's own.
+        """
+        value = self.risk if risk is None else parse_risk(risk) if isinstance(risk, str) else risk
+        blank, start = zeros(self.observation_space, 1), int(self.action_space.start)
+        return Policy(self.network, self.method, value, levels, blank=blank, start=start)
 
     def evaluate(
         self,
@@ -241,7 +247,7 @@ class Agent:
         trainer, source = self.trainer, self.source
         trained = trainer.stepped()
         if env is not None and env is not source.given:
-            source = source_of(env)
+            source = stacked(source_of(env), self.config.frame_stack)
             _check_spaces(source, self.observation_space, self.action_space)
             if source.given is not None:
                 with given_arena(source.given, trained) as arena:
@@ -317,6 +323,7 @@ class Agent:
         *,
         method: Method | None = None,
         risk: str | Valuation | None = None,
+        torso: TorsoLike | None = None,
         device: str | torch.device = "auto",
         replay: bool = True,
     ) -> Self:
@@ -324,18 +331,20 @@ class Agent:
 
         Without a saved replay, or with `replay=False`, it starts with an empty one. The environment is made again,
         with its arguments and wrappers; where that is impossible, pass it as `env`, or `False` for an agent that only
-        acts. Pass `method` if it is your own; its settings are the saved ones.
+        acts. Pass `method` and `torso` if they are your own: a method's settings and a torso's weights are the saved.
         """
         folder = locate(Path(path))
         saved = checkpoint.read(folder)
         config, state = saved.config, saved.state
         with describing("an agent", folder):
             kind = method_from(config["method"], method)
-            train, source = from_plain(TrainConfig, config["train"], "the saved run"), _source_from(config, env)
+            check_torso(config.get("torso"), torso)
+            train = from_plain(TrainConfig, config["train"], "the saved run")
+            source = _source_from(config, env, train.frame_stack)
             parts = ("online", "target") if state["trainer"]["learning"] else ("online",)
-            checkpoint.check_shapes(partial(_network, kind, source, train, config["seed"]), saved.tensors, parts)
+            checkpoint.check_shapes(partial(_network, kind, source, train, config["seed"], torso), saved.tensors, parts)
             chosen = _saved_risk(config["risk"]) if risk is None else risk
-            agent = cls(kind, source, seed=config["seed"], config=train, risk=chosen, device=device)
+            agent = cls(kind, source, seed=config["seed"], config=train, risk=chosen, torso=torso, device=device)
             agent.trainer.restore(state, saved.tensors)
             if replay and saved.replay is not None and source.known:
                 if not isinstance(source.given, VectorEnv) and len(saved.replay.position) != train.num_envs:
@@ -345,6 +354,38 @@ class Agent:
                 except NfdrlError as error:
                     raise NfdrlError(f"{error} (to load the agent alone: Agent.load(…, replay=False))") from None
         return agent
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        commit_message: str = "Upload an nfdrl agent",
+        token: str | None = None,
+    ) -> str:
+        """Upload the agent, without its replay, to the Hugging Face Hub; returns the address of the commit."""
+        with TemporaryDirectory() as folder:
+            self.save(folder)
+            page = hub.card(repo_id, self.method.name, self.source.name, self.step)
+            (Path(folder) / hub.CARD).write_text(page, encoding="utf-8")
+            return hub.upload(Path(folder), repo_id, private=private, message=commit_message, token=token)
+
+    @classmethod
+    def from_hub(
+        cls,
+        repo_id: str,
+        env: EnvLike | Literal[False] | None = None,
+        *,
+        revision: str | None = None,
+        token: str | None = None,
+        method: Method | None = None,
+        risk: str | Valuation | None = None,
+        torso: TorsoLike | None = None,
+        device: str | torch.device = "auto",
+    ) -> Self:
+        """The agent that `push_to_hub` uploaded, read as `load` reads a folder: nothing in it is executed."""
+        folder = hub.download(repo_id, revision=revision, token=token)
+        return cls.load(folder, env, method=method, risk=risk, torso=torso, device=device, replay=False)
 
 
 def state_of(agent: Agent, replay: Snapshot | None = None) -> checkpoint.Saved:
@@ -359,6 +400,7 @@ def state_of(agent: Agent, replay: Snapshot | None = None) -> checkpoint.Saved:
         "train": to_plain(agent.config),
         "risk": str(agent.risk) if isinstance(agent.risk, Risk) else None,
         "seed": agent.seed,
+        "torso": None if agent.torso is None else name_of(agent.torso),
     }
     state = agent.trainer.state() | {"replay": None if replay is None else asdict(replay)}
     return checkpoint.Saved(config, state, agent.trainer.tensors())
@@ -372,16 +414,35 @@ def _saved_risk(word: Any) -> Risk:
     return parse_risk(word)
 
 
-def _network(method: Method, source: Source, config: TrainConfig, seed: int) -> Network:
-    return network_for(method, source.observation_space, int(source.action_space.n), config.torso, seed)
+def check_torso(saved: Any, given: TorsoLike | None) -> None:
+    """Ask for the torso that an agent was saved with, by its name; which module it comes from may have changed."""
+    if saved is None and given is not None:
+        raise NfdrlError(f"the saved agent has a torso of nfdrl's, but {name_of(given)} was passed as `torso`")
+    if saved is not None and given is None:
+        raise NfdrlError(f"the saved agent's torso {saved!r} is not part of nfdrl: pass it as `torso`")
+    if given is not None and name_of(given).partition(":")[2] != str(saved).partition(":")[2]:
+        raise NfdrlError(f"the saved agent's torso is {saved!r}, the one given is {name_of(given)!r}")
+
+
+def _network(method: Method, source: Source, config: TrainConfig, seed: int, torso: TorsoLike | None = None) -> Network:
+    return network_for(
+        method,
+        source.observation_space,
+        int(source.action_space.n),
+        config.torso,
+        seed,
+        own=torso,
+        normalise=config.normalise_observations,
+    )
 
 
 def _threads_for(space: gymnasium.Space[Any]) -> int:
     """One thread for networks without convolutions, whose tensors are too small to share."""
-    return torch.get_num_threads() if isinstance(space, gymnasium.spaces.Box) and is_image(space) else 1
+    images = [part for part in parts_of(space).values() if isinstance(part, gymnasium.spaces.Box) and is_image(part)]
+    return torch.get_num_threads() if images else 1
 
 
-def _source_from(config: dict[str, Any], env: EnvLike | Literal[False] | None) -> Source:
+def _source_from(config: dict[str, Any], env: EnvLike | Literal[False] | None, frames: int) -> Source:
     """The given or the saved environment, whose spaces must be the saved ones; or, for False, these spaces alone."""
     name, described = config["env"], config.get("source")  # without a description, the name says it all
     if env is False:
@@ -397,6 +458,7 @@ def _source_from(config: dict[str, Any], env: EnvLike | Literal[False] | None) -
         raise NfdrlError(f"the saved environment {name!r} would import a module: pass env= if you trust it")
     else:
         source = source_of(name)
+    source = stacked(source, frames)
     _check_spaces(source, config["observation_space"], config["action_space"])
     return source
 

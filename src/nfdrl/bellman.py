@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from nfdrl.laws.base import Law
+from nfdrl.observations import Observation
 from nfdrl.replay import Batch
 
-Predictor = Callable[[Tensor], Law]  # observations (B, ...) → laws (B, A): a network
+Predictor = Callable[[Observation], Law]  # observations (B, ...) → laws (B, A): a network
 Valuation = Callable[[Law], Tensor]  # laws (B, A) → the values (B, A) by which actions are chosen
 
 

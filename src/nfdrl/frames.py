@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdrl.networks import channels_come_first
-from nfdrl.replay import Storage, allocate, storage_dtype
+from nfdrl.observations import storage_dtype
+from nfdrl.replay import Storage, allocate
 
 Array = NDArray[Any]
 

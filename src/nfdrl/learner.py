@@ -62,6 +62,7 @@ class Learner:
         self.method, self.online, self.settings = method, network, settings
         self.risk, self.generator = risk, generator
         self.target = copy.deepcopy(network).requires_grad_(False)
+        self.target.normaliser = network.normaliser  # both see observations alike
         self.updates = 0
         self.skipped = self.skipped_in_a_row = 0  # updates whose loss or gradient was not finite
         self._bind()

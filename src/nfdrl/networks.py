@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -16,7 +17,10 @@ from torch import Tensor, nn
 
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import Head, Law, Method
+from nfdrl.normalising import Normaliser
+from nfdrl.observations import Observation, has_parts, parts_of, zeros
 
+TorsoLike = nn.Module | Callable[[Any], nn.Module]  # a torso of one's own, or a function of the observation space
 NATURE_LEAST_SIDE = 36  # the three convolutions of Mnih et al. 2015 leave nothing of a smaller image
 
 
@@ -110,7 +114,10 @@ class MLP(Torso):
 
 
 class ImageTorso(Torso):
-    """Convolutions, then fully connected layers, on images of either channel order."""
+    """Convolutions, then fully connected layers, on images of either channel order, or without channels.
+
+    Of several images at once, (S, H, W, C), all channels are stacked.
+    """
 
     def __init__(
         self,
@@ -121,8 +128,8 @@ class ImageTorso(Torso):
         scale: bool,
     ) -> None:
         with torch.no_grad():
-            image = torch.zeros(1, *shape) if channels_first else torch.zeros(1, *shape).permute(0, 3, 1, 2)
-            flat = convolutions(image).numel()
+            channels, height, width = _image_sizes(shape, channels_first)
+            flat = convolutions(torch.zeros(1, channels, height, width)).numel()
         convolutions = convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         super().__init__(flat, widths, convolutions=convolutions)
         self.channels_first, self.scale = channels_first, scale
@@ -139,6 +146,12 @@ class ImageTorso(Torso):
     def channels_last(self, observation: Tensor) -> Tensor:
         """Images of either order as floats (B, H, W, C), bytes divided by 255."""
         dtype = torch.float32 if self.scale else torch.get_default_dtype()
+        if observation.ndim == 3:
+            observation = observation.unsqueeze(-1)
+        elif observation.ndim == 5 and self.channels_first:
+            observation = observation.flatten(1, 2)
+        elif observation.ndim == 5:
+            observation = observation.permute(0, 2, 3, 1, 4).flatten(3)
         if self.channels_first:  # convert the type and move the axis in one pass, channel by channel
             batch, channels, *sides = observation.shape
             image = torch.empty(batch, *sides, channels, dtype=dtype, device=observation.device)
@@ -158,7 +171,7 @@ class NatureCNN(ImageTorso):
     """
 
     def __init__(self, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool = True) -> None:
-        channels = shape[0] if channels_first else shape[-1]
+        channels, _, _ = _image_sizes(shape, channels_first)
         convolutions = nn.Sequential(
             *(nn.Conv2d(channels, 32, 8, stride=4), nn.ReLU(inplace=True)),
             *(nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(inplace=True)),
@@ -177,7 +190,7 @@ class SmallCNN(ImageTorso):
     KERNEL = 3
 
     def __init__(self, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool = False) -> None:
-        channels, height, width = shape if channels_first else (shape[-1], *shape[:-1])
+        channels, height, width = _image_sizes(shape, channels_first)
         convolutions = nn.Sequential(nn.Conv2d(channels, 16, self.KERNEL), nn.ReLU(inplace=True))
         super().__init__(convolutions, shape, widths, channels_first, scale)
         self.image = height, width, channels
@@ -187,25 +200,86 @@ class SmallCNN(ImageTorso):
         return self.convolve(self.channels_last(observation)).permute(0, 2, 3, 1).flatten(1)
 
 
-class Network(nn.Module):
-    """Observation → features → the return law of every action."""
+class Parts(nn.Module):
+    """A torso per part of an observation, their features side by side, then fully connected layers on all of them."""
 
-    def __init__(self, torso: nn.Module, head: Head) -> None:
+    def __init__(self, torsos: dict[str, nn.Module], widths: Sequence[int]) -> None:
         super().__init__()
+        self.names = [*torsos]
+        self.torsos = nn.ModuleList(torsos.values())
+        self.layers = Layers(sum(cast(int, torso.features) for torso in torsos.values()), widths)
+        self.features = self.layers.features
+
+    def forward(self, observation: dict[str, Tensor]) -> Tensor:
+        """Parts (B, ...) to features (B, F)."""
+        side_by_side = [torso(observation[name]) for name, torso in zip(self.names, self.torsos, strict=True)]
+        features: Tensor = self.layers(torch.cat(side_by_side, -1))
+        return features
+
+
+class OwnTorso(nn.Module):
+    """A module that nfdrl did not make; its width is measured on observations of zeros."""
+
+    def __init__(self, given: TorsoLike, space: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        module = copy.deepcopy(given) if isinstance(given, nn.Module) else given(space)
+        if not isinstance(module, nn.Module):
+            raise NfdrlError(f"a torso must be an nn.Module or a function that makes one, got {type(module).__name__}")
+        self.module = module
+        self.features = self._width(space)
+
+    def forward(self, observation: Observation) -> Tensor:
+        """Observations (B, ...) to features (B, F)."""
+        features: Tensor = self.module(observation)
+        return features
+
+    @torch.no_grad()
+    def _width(self, space: gymnasium.Space[Any]) -> int:
+        device = next((p.device for p in self.module.parameters()), None)
+        trained = self.module.training
+        try:
+            features = self.module.eval()(zeros(space, 2, device))
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+            raise NfdrlError(f"the torso cannot take observations of {space}: {' '.join(str(error).split())}") from None
+        finally:
+            self.module.train(trained)
+        shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
+            raise NfdrlError(f"a torso must turn (B, …) into (B, features); two observations became {shape}")
+        return int(features.shape[1])
+
+
+def name_of(torso: TorsoLike) -> str:
+    """How a torso is called in a checkpoint: by its module and the name of its class or function."""
+    kind: Any = type(torso) if isinstance(torso, nn.Module) else torso
+    return f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', type(torso).__qualname__)}"
+
+
+class Network(nn.Module):
+    """Observation → features → the return law of every action; with a `normaliser`, of normalised observations."""
+
+    def __init__(self, torso: nn.Module, head: Head, normaliser: Normaliser | None = None) -> None:
+        super().__init__()
+        self.normaliser = normaliser
         self.torso = torso
         self.head = head
 
-    def forward(self, observation: Tensor) -> Law:
-        """The laws of all actions; batch shape (B, A)."""
-        return self.head(self.torso(observation))
+    def features(self, observation: Observation) -> Tensor:
+        """What the torso makes of observations; shape (B, ...) → (B, F)."""
+        features: Tensor = self.torso(observation if self.normaliser is None else self.normaliser(observation))
+        return features
 
-    def __call__(self, observation: Tensor) -> Law:
+    def forward(self, observation: Observation) -> Law:
+        """The laws of all actions; batch shape (B, A)."""
+        return self.head(self.features(observation))
+
+    def __call__(self, observation: Observation) -> Law:
         law = super().__call__(observation)
         assert isinstance(law, Law)
         return law
 
     @torch.no_grad()
-    def dormant(self, observation: Tensor) -> dict[str, float]:
+    def dormant(self, observation: Observation) -> dict[str, float]:
         """The share of units that are zero for all these observations, per layer of a torso of ours.
 
         Sokar et al. 2023, Definition 3.1, for τ = 0; a channel of a convolution is a unit.
@@ -216,7 +290,7 @@ class Network(nn.Module):
             greatest = output.transpose(0, 1).flatten(1).amax(1)
             shares[name] = float((greatest <= 0).float().mean())
 
-        layers = self.torso.named_modules() if isinstance(self.torso, Torso) else ()
+        layers = self.torso.named_modules() if isinstance(self.torso, Torso | Parts) else ()
         hooks = [
             layer.register_forward_hook(lambda _layer, _inputs, output, name=name: note(name, output))
             for name, layer in layers
@@ -224,7 +298,7 @@ class Network(nn.Module):
         ]
         try:
             if hooks:
-                self.torso(observation)
+                self.features(observation)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -236,15 +310,34 @@ def table(method: Method, states: int, actions: int) -> Network:
     return Network(OneHot(states), method.head(states, actions))
 
 
-def network_for(method: Method, space: gymnasium.Space[object], actions: int, sizes: TorsoSizes, seed: int) -> Network:
-    """A torso for the observation space with the method's head on it; the same seed gives the same weights."""
+def network_for(
+    method: Method,
+    space: gymnasium.Space[Any],
+    actions: int,
+    sizes: TorsoSizes,
+    seed: int,
+    *,
+    own: TorsoLike | None = None,
+    normalise: bool = False,
+) -> Network:
+    """A torso for the observation space with the method's head on it; the same seed gives the same weights.
+
+    The torso may be one's `own`; with `normalise`, it sees normalised observations.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # modules draw their initial weights from the global generator
-        torso = torso_for(space, sizes)
-        return Network(torso, method.head(cast(int, torso.features), actions))
+        torso = torso_for(space, sizes) if own is None else OwnTorso(own, space)
+        head = method.head(cast(int, torso.features), actions)
+        return Network(torso, head, _normaliser(space) if normalise else None)
 
 
-def torso_for(space: gymnasium.Space[object], sizes: TorsoSizes | None = None) -> nn.Module:
+def _normaliser(space: gymnasium.Space[Any]) -> Normaliser:
+    """For each box that is no image."""
+    boxes = {name: part for name, part in parts_of(space).items() if isinstance(part, gymnasium.spaces.Box)}
+    return Normaliser(space, [name for name, part in boxes.items() if not is_image(part)])
+
+
+def torso_for(space: gymnasium.Space[Any], sizes: TorsoSizes | None = None) -> nn.Module:
     """The torso that suits an observation space; its `features` attribute says how wide it is.
 
     >>> type(torso_for(gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8))).__name__
@@ -252,6 +345,9 @@ def torso_for(space: gymnasium.Space[object], sizes: TorsoSizes | None = None) -
     """
     sizes = TorsoSizes() if sizes is None else sizes
     spaces = gymnasium.spaces
+    if has_parts(space):  # only images have layers of their own: what relates the parts is learned on top of all
+        bare = replace(sizes, mlp=())
+        return Parts({name: torso_for(part, bare) for name, part in parts_of(space).items()}, sizes.mlp)
     if isinstance(space, spaces.Discrete):
         return OneHot(int(space.n), int(space.start))
     if isinstance(space, spaces.MultiDiscrete):
@@ -261,15 +357,19 @@ def torso_for(space: gymnasium.Space[object], sizes: TorsoSizes | None = None) -
         return MLP(math.prod(space.shape), sizes.mlp)
     if isinstance(space, spaces.Box):
         return _image_torso(space, sizes) if is_image(space) else MLP(math.prod(space.shape), sizes.mlp)
-    raise NfdrlError(
-        f"no torso for observations of type {type(space).__name__}: "
-        "wrap the environment in gymnasium.wrappers.FlattenObservation"
-    )
+    raise NfdrlError(f"no torso for observations of type {type(space).__name__}: pass one as `torso`")
 
 
 def is_image(space: gymnasium.spaces.Box) -> bool:
-    """Whether a box holds images: three axes, the two longest of them at least 3."""
-    return len(space.shape) == 3 and sorted(space.shape)[1] >= 3
+    """Whether a box holds images.
+
+    That is, three axes, the two longest of them at least 3; of bytes also several such images, (S, H, W, C), and an
+    image without channels, (H, W).
+    """
+    shape = space.shape
+    if len(shape) == 2:
+        return space.dtype == np.uint8 and min(shape) >= 3
+    return (len(shape) == 3 or (len(shape) == 4 and space.dtype == np.uint8)) and sorted(shape[-3:])[1] >= 3
 
 
 def channels_come_first(shape: Sequence[int]) -> bool:
@@ -281,9 +381,18 @@ def channels_come_first(shape: Sequence[int]) -> bool:
     return shape[0] < shape[-1]
 
 
+def _image_sizes(shape: Sequence[int], channels_first: bool) -> tuple[int, int, int]:
+    """Channels, height and width."""
+    if len(shape) == 2:
+        return 1, shape[0], shape[1]
+    channels, height, width = shape[-3:] if channels_first else (shape[-1], *shape[-3:-1])
+    return channels * math.prod(shape[:-3]), height, width
+
+
 def _image_torso(space: gymnasium.spaces.Box, sizes: TorsoSizes) -> nn.Module:
-    shape, first = space.shape, channels_come_first(space.shape)
-    sides = shape[1:] if first else shape[:-1]
+    shape = space.shape
+    first = len(shape) > 2 and channels_come_first(shape[-3:])
+    sides = _image_sizes(shape, first)[1:]
     scale = space.dtype == np.uint8
     if min(sides) >= NATURE_LEAST_SIDE:
         return NatureCNN(shape, sizes.image, first, scale)

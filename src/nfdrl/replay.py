@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from nfdrl.envs.stepping import Step
 from nfdrl.errors import NfdrlError
+from nfdrl.observations import Observation, as_tensors, row_shape, storage_dtype
 
 Array = NDArray[Any]
 EVERY = slice(None)
@@ -27,23 +30,32 @@ COLUMN_BYTES = 8 + 4 + 4 + 1 + 1 + 1  # action, reward, discount and three flags
 class Batch:
     """Sampled transitions, one per row; `discount` is 0 where the episode terminated."""
 
-    observation: Tensor
+    observation: Observation
     action: Tensor
     reward: Tensor
     discount: Tensor
-    next_observation: Tensor
+    next_observation: Observation
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on another device; copied to a GPU from page-locked memory, without waiting for it."""
-        columns = [self.observation, self.action, self.reward, self.discount, self.next_observation]
-        if device.type == "cuda":
-            columns = [column.pin_memory() for column in columns]
-        return Batch(*(column.to(device, non_blocking=True) for column in columns))
+
+        def move(column: Tensor) -> Tensor:
+            return (column.pin_memory() if device.type == "cuda" else column).to(device, non_blocking=True)
+
+        return self._with(move)
 
     def split(self, size: int) -> list[Batch]:
         """Batches of `size` rows that share this one's memory."""
-        columns = (self.observation, self.action, self.reward, self.discount, self.next_observation)
-        return [Batch(*parts) for parts in zip(*(torch.split(column, size) for column in columns), strict=True)]
+        starts = range(0, len(self.action), size)
+        return [self._with(lambda column, start=start: column[start : start + size]) for start in starts]  # type: ignore[misc]
+
+    def _with(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """The batch with every tensor sent through a function."""
+        observation, following = (
+            function(part) if isinstance(part, Tensor) else {name: function(tensor) for name, tensor in part.items()}
+            for part in (self.observation, self.next_observation)
+        )
+        return Batch(observation, function(self.action), function(self.reward), function(self.discount), following)
 
 
 class Storage(Protocol):
@@ -57,7 +69,7 @@ class Storage(Protocol):
     def write(self, rows: Array, observations: Array) -> None:
         """Keep observations at rows (E,)."""
 
-    def gather(self, rows: Array) -> Tensor:
+    def gather(self, rows: Array) -> Observation:
         """The observations at rows (B,)."""
 
     def kinds(self) -> list[np.dtype[Any]]:
@@ -71,19 +83,18 @@ class Storage(Protocol):
 
 
 class ArrayStorage(Storage):
-    """Observations as they are, in one preallocated array."""
+    """Observations as they are, in one preallocated array; of observations with parts, a record per row."""
 
     depth = 0
 
     def __init__(self, rows: int, space: gymnasium.Space[Any], folder: Path | None = None) -> None:
-        assert space.shape is not None
-        self.array = allocate((rows, *space.shape), storage_dtype(space), folder)
+        self.array = allocate((rows, *row_shape(space)), storage_dtype(space), folder)
 
     def write(self, rows: Array, observations: Array) -> None:
         self.array[rows] = observations
 
-    def gather(self, rows: Array) -> Tensor:
-        return torch.from_numpy(self.array.take(rows, axis=0))
+    def gather(self, rows: Array) -> Observation:
+        return as_tensors(self.array.take(rows, axis=0))
 
     def kinds(self) -> list[np.dtype[Any]]:
         return [np.dtype((self.array.dtype, self.array.shape[1:]))]
@@ -95,15 +106,6 @@ class ArrayStorage(Storage):
         self.array[rows] = saved
 
 
-def storage_dtype(space: gymnasium.Space[Any]) -> np.dtype[Any]:
-    """The dtype in which observations of a space are kept: small integers as they are, floats in single precision."""
-    dtype = np.dtype(space.dtype)
-    if dtype.kind == "f":
-        return np.dtype(np.float32)
-    # PyTorch has no unsigned integers beyond one byte.
-    return dtype if dtype in (np.bool_, np.uint8, np.int8, np.int16, np.int32) else np.dtype(np.int64)
-
-
 def row_bytes(space: gymnasium.Space[Any], frames: bool = False) -> int:
     """The bytes of one row of a replay: the observation, or one frame and the places of its stack, plus the columns.
 
@@ -111,9 +113,9 @@ def row_bytes(space: gymnasium.Space[Any], frames: bool = False) -> int:
     >>> row_bytes(images), row_bytes(images, frames=True)
     (28243, 7091)
     """
-    assert space.shape is not None
-    observation = int(np.prod(space.shape)) * storage_dtype(space).itemsize
+    observation = math.prod(row_shape(space)) * storage_dtype(space).itemsize
     if frames:
+        assert space.shape is not None
         stack = min(space.shape[0], space.shape[-1])
         observation = observation // stack + 4 * stack
     return observation + COLUMN_BYTES

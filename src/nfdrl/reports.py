@@ -47,7 +47,7 @@ def command_of(verb: str, settings: Any) -> str:
     for field in sorted(fields(settings), key=lambda field: field.default is not MISSING):
         value, flag = getattr(settings, field.name), field.name.replace("_", "-")
         if field.default is MISSING:
-            words.append(str(value))
+            words += map(str, value if isinstance(value, tuple) else [value])
         elif value == field.default:
             continue
         elif isinstance(value, bool):

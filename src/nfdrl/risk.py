@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
-from functools import cache
 from typing import ClassVar, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from nfdrl.errors import NfdrlError, unknown_name
 from nfdrl.laws.base import Law
+from nfdrl.numerics.constants import constant
 
 BULK_CELLS = 192  # cells of equal probability: an atom's mass is seen to 1/384
 TAIL_CELLS = 32  # halvings of the outermost cell on each side: a distortion may put its mass far out
@@ -195,8 +196,8 @@ class Shortfall(Risk):
 
     def __call__(self, law: Law) -> Tensor:
         """By the CDF at the float just below c, which leaves out an atom at c itself."""
-        threshold = torch.tensor(self.threshold, dtype=law.reference.dtype)
-        return -law.cdf(torch.nextafter(threshold, torch.full_like(threshold, -math.inf)))
+        kind = np.float64 if law.reference.dtype == torch.float64 else np.float32
+        return -law.cdf(float(np.nextafter(kind(self.threshold), kind(-math.inf))))
 
 
 RISKS: dict[str, type[Risk]] = {
@@ -234,7 +235,7 @@ def parse_risk(text: str) -> Risk:
     return kind(*[value])
 
 
-@cache
+@constant
 def _cell_edges() -> Tensor:
     """Levels 0 = t₀ < … < t₂₅₆ = 1: equal cells, the outermost of them halved repeatedly; float64."""
     bulk = torch.arange(1, BULK_CELLS, dtype=torch.float64) / BULK_CELLS

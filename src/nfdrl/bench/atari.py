@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from nfdrl.bench.race import (
     ENDLESS,
@@ -194,8 +195,8 @@ def _trunk(learner: Learner, batch: Batch) -> None:
     online, target = (cast(Torso, network.torso) for network in (learner.online, learner.target))
     forward, both = (Dense(cast(Any, [*torso.layers]), len(torso.layers)) for torso in (target, online))
     with torch.no_grad():
-        forward.forward(target.stem(batch.next_observation).numpy())
-    stem = online.stem(batch.observation)
+        forward.forward(target.stem(cast(Tensor, batch.next_observation)).numpy())
+    stem = online.stem(cast(Tensor, batch.observation))
     outputs = both.forward(stem.detach().numpy())
     grad = both.backward(outputs, np.ones_like(outputs[-1]), to_input=True)
     assert grad is not None

@@ -15,10 +15,13 @@ import tyro
 from nfdrl.cli.bench import Bench
 from nfdrl.cli.compare import Compare
 from nfdrl.cli.evaluate import Evaluate
+from nfdrl.cli.export import Export
+from nfdrl.cli.page import Page
 from nfdrl.cli.paper import Paper
 from nfdrl.cli.report import Report
 from nfdrl.cli.settings import Settings
 from nfdrl.cli.train import Train
+from nfdrl.cli.watch import Watch
 from nfdrl.errors import NfdrlError
 
 __all__ = ["main"]
@@ -28,12 +31,15 @@ ABOUT = """Distributional reinforcement learning with normalizing-flow return la
 verbs and an example of each:
   nfdrl train --method nfdrl-s --env CartPole-v1 --steps 100000 --out out/cartpole
   nfdrl evaluate out/cartpole --episodes 100
+  nfdrl export out/cartpole --onnx cartpole.onnx
   nfdrl paper list               the experiments
   nfdrl paper theory             one figure of the paper, into out/paper/theory
   nfdrl paper all --smoke        all of them, in small
   nfdrl compare --envs mdp3,FrozenLake-v1 --methods nfdrl-s,c51 --out out/compare
   nfdrl report out --out out/report      a table and learning curves of all runs in a folder
   nfdrl settings nfdrl-s         every setting of a method; without a name, those of training
+  nfdrl page out/cartpole --out law.html     episodes and their laws, in one file for any browser
+  nfdrl watch out                            the same page, live, for all runs in a folder
   nfdrl bench losses --out out/bench
 
 `nfdrl VERB --help` explains a verb; `nfdrl --version` prints the version."""
@@ -43,10 +49,13 @@ INTERRUPTED = 130  # 128 + SIGINT, as in shells
 Verb = (
     Annotated[Train, tyro.conf.subcommand("train", description=inspect.getdoc(Train))]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate", description=inspect.getdoc(Evaluate))]
+    | Annotated[Export, tyro.conf.subcommand("export", description=inspect.getdoc(Export))]
     | Annotated[Paper, tyro.conf.subcommand("paper", description=inspect.getdoc(Paper))]
     | Annotated[Compare, tyro.conf.subcommand("compare", description=inspect.getdoc(Compare))]
     | Annotated[Report, tyro.conf.subcommand("report", description=inspect.getdoc(Report))]
     | Annotated[Settings, tyro.conf.subcommand("settings", description=inspect.getdoc(Settings))]
+    | Annotated[Page, tyro.conf.subcommand("page", description=inspect.getdoc(Page))]
+    | Annotated[Watch, tyro.conf.subcommand("watch", description=inspect.getdoc(Watch))]
     | Annotated[Bench, tyro.conf.subcommand("bench", description=inspect.getdoc(Bench))]
 )
 
@@ -57,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
         return 0
-    verb: Train | Evaluate | Paper | Compare | Report | Settings | Bench = tyro.cli(
+    verb: Train | Evaluate | Export | Paper | Compare | Report | Page | Watch | Settings | Bench = tyro.cli(
         Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"]
     )
     prepare_torch()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from nfdrl.bellman import bellman_target
 from nfdrl.engines.base import Adam, Array, Engine
 from nfdrl.numerics.constants import constant
+from nfdrl.observations import as_tensors
 from nfdrl.replay import Batch
 
 
@@ -23,7 +24,7 @@ class GraphEngine(Engine):
     @torch.no_grad()  # not inference_mode: a law may cache a tensor that a later update differentiates through
     def greedy(self, observation: Array) -> Array:
         network = self.work.online
-        law = network(torch.from_numpy(observation).to(next(network.parameters()).device))
+        law = network(as_tensors(observation, next(network.parameters()).device))
         chosen: Array = self.work.value(law).argmax(-1).numpy(force=True)
         return chosen
 

@@ -22,6 +22,7 @@ from nfdrl.envs.minatar import register_minatar
 from nfdrl.envs.saving import CannotBeSavedError, described, rebuilt
 from nfdrl.envs.stepping import DirectStream, Stream, VectorStream
 from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.observations import checked
 from nfdrl.settings import read_word
 
 T = TypeVar("T", bound=AnyEnv)
@@ -177,7 +178,7 @@ def source_of(env: EnvLike) -> Source:
         made = _make(spec)
         observation_space, action_space = made.observation_space, made.action_space
         made.close()
-        return Source(spec, None, _checked_observations(observation_space), _checked_actions(action_space), env)
+        return Source(spec, None, checked(observation_space), _checked_actions(action_space), env)
     if isinstance(env, VectorEnv):
         observation_space, action_space = env.single_observation_space, env.single_action_space
     elif isinstance(env, gymnasium.Env):
@@ -185,7 +186,7 @@ def source_of(env: EnvLike) -> Source:
     else:
         raise NfdrlError(f"env must be an id, a gymnasium.Env or a gymnasium VectorEnv, got {type(env).__name__}")
     name = None if env.spec is None else env.spec.id
-    return Source(env.spec, env, _checked_observations(observation_space), _checked_actions(action_space), name)
+    return Source(env.spec, env, checked(observation_space), _checked_actions(action_space), name)
 
 
 def source_from(saved: Any) -> Source:
@@ -279,13 +280,3 @@ def _checked_actions(space: gymnasium.Space[Any]) -> gymnasium.spaces.Discrete:
     else:
         hint = "discretise them with gymnasium.wrappers.TransformAction or an ActionWrapper (Discrete → chosen points)"
     raise NfdrlError(f"actions must be Discrete, got {type(space).__name__}: {hint}")
-
-
-def _checked_observations(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
-    spaces = gymnasium.spaces
-    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        return space
-    raise NfdrlError(
-        f"observations of type {type(space).__name__} are not supported: "
-        "wrap the environment in gymnasium.wrappers.FlattenObservation"
-    )

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from nfdrl.errors import NfdrlError
+from nfdrl.observations import entry, has_parts, row_shape, rows, storage_dtype
 
 Array = NDArray[Any]
 
@@ -61,14 +62,14 @@ class DirectStream:
     """Single environments stepped one after another, without the copies of Gymnasium's vector classes."""
 
     def __init__(self, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
-        self.envs, self.num_envs = tuple(envs), len(envs)
+        self.envs, self.num_envs = tuple(map(_recorded, envs)), len(envs)
         self.observation_space = envs[0].observation_space
         assert isinstance(envs[0].action_space, gymnasium.spaces.Discrete)
         self.action_space = envs[0].action_space
         self._start = int(self.action_space.start)
-        shape = self.observation_space.shape
-        assert shape is not None
-        self._observation = np.zeros((self.num_envs, *shape), self.observation_space.dtype)
+        space = self.observation_space
+        dtype = storage_dtype(space) if has_parts(space) else space.dtype
+        self._observation = np.zeros((self.num_envs, *row_shape(space)), dtype)
         self._reward = np.zeros(self.num_envs)
         self._terminated, self._truncated = np.zeros((2, self.num_envs), np.bool_)
 
@@ -95,6 +96,22 @@ class DirectStream:
             env.close()
 
 
+class Recorded(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose dicts and tuples come as the entries of an array."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        return entry(self.observation_space, observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return entry(self.observation_space, observation), reward, terminated, truncated, info
+
+
+def _recorded(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    return Recorded(env) if has_parts(env.observation_space) else env
+
+
 class VectorStream:
     """A Gymnasium vector environment in any of its three autoreset modes.
 
@@ -113,11 +130,11 @@ class VectorStream:
 
     def reset(self, seed: int | None = None) -> Array:
         self._ended[:] = False
-        return np.asarray(self.env.reset(seed=seed)[0])
+        return rows(self.observation_space, self.env.reset(seed=seed)[0])
 
     def step(self, action: Array) -> Step:
         observed, reward, terminated, truncated, info = self.env.step(action + self._start if self._start else action)
-        observation, ended = np.asarray(observed), np.asarray(terminated) | np.asarray(truncated)
+        observation, ended = rows(self.observation_space, observed), np.asarray(terminated) | np.asarray(truncated)
         reached = observation
         if self._mode == AutoresetMode.NEXT_STEP:
             fresh, live = self._ended, ~self._ended
@@ -125,10 +142,10 @@ class VectorStream:
             return Step(reward, terminated, truncated, reached, observation, fresh, live)
         if ended.any():
             if self._mode == AutoresetMode.SAME_STEP:
-                reached = _with_final(observation, ended, info)
+                reached = _with_final(self.observation_space, observation, ended, info)
             else:
                 reached = observation.copy()
-                observation = np.asarray(self.env.reset(options={"reset_mask": ended})[0])
+                observation = rows(self.observation_space, self.env.reset(options={"reset_mask": ended})[0])
         return Step(reward, terminated, truncated, reached, observation, ended)
 
     def close(self) -> None:
@@ -148,7 +165,7 @@ def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
     return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
 
 
-def _with_final(observation: Array, ended: Array, info: dict[str, Any]) -> Array:
+def _with_final(space: gymnasium.Space[Any], observation: Array, ended: Array, info: dict[str, Any]) -> Array:
     """The observations, with the final one of each episode that ended."""
     if "final_obs" not in info:
         raise NfdrlError(
@@ -158,7 +175,7 @@ def _with_final(observation: Array, ended: Array, info: dict[str, Any]) -> Array
     reached, final = observation.copy(), info["final_obs"]
     # Either an array of all rows (Atari's native vector environment) or an object array with None where none ended.
     for k in np.flatnonzero(ended):
-        reached[k] = final[k]
+        reached[k] = entry(space, final[k])
     return reached
 
 
@@ -170,12 +187,17 @@ def check_step(step: Step, number: int) -> None:
     if not finite:
         env = int(np.flatnonzero(~np.isfinite(reward))[0])
         raise NfdrlError(f"environment {env} gave a reward of {reward[env]} at step {number}")
-    if step.reached.dtype.kind == "f":
-        check_observation(step.reached, number)
+    check_observation(step.reached, number)
 
 
 def check_observation(observation: Array, number: int) -> None:
     """Refuse NaN and infinity in observations of all environments."""
+    kind = observation.dtype.kind
+    if kind == "V":
+        for name in observation.dtype.names or ():
+            check_observation(observation[name], number)
+    if kind != "f":
+        return
     # A finite sum has only finite terms; the slow test is for a sum that overflowed.
     if math.isfinite(observation.sum()):
         return

@@ -15,6 +15,7 @@ from nfdrl.envs.atari import native
 from nfdrl.envs.layers import AnyEnv, freeze, normalisers
 from nfdrl.envs.make import Source
 from nfdrl.envs.stepping import VectorStream
+from nfdrl.observations import stack as rows_of
 
 Array = NDArray[Any]
 
@@ -49,7 +50,7 @@ class SingleArena:
             self._observation[place] = self.envs[place].reset(seed=seed)[0]
 
     def observations(self, places: Sequence[int]) -> Array:
-        return np.stack([self._observation[place] for place in places])
+        return rows_of(self.envs[0].observation_space, [self._observation[place] for place in places])
 
     def step(self, places: Sequence[int], action: Array) -> tuple[Array, Array]:
         reward, over = np.zeros(len(places)), np.zeros(len(places), np.bool_)

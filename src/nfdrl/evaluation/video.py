@@ -141,7 +141,7 @@ def record(
         moments, end = play(agent, env, seed, max_steps, dpi)
         followed = learned_returns(moments, env, discount) if end == "terminated" and discount is not None else None
         color = color_of(agent.method)
-        scene = Scene(moments, _titles(agent, env, followed), _action_names(env), color, dpi, followed)
+        scene = Scene(moments, _titles(agent, env, followed), action_names(env), color, dpi, followed)
         write_video(scene, path, float(env.metadata.get("render_fps") or 30) if fps is None else fps)
     return Recording(len(moments), sum(moment.reward for moment in moments), end)
 
@@ -166,10 +166,17 @@ def play(agent: Player, env: Env, seed: int, max_steps: int, dpi: int) -> tuple[
 
 def learned_returns(moments: Sequence[Moment], env: Env, discount: float) -> NDArray[np.float64]:
     """The return that followed each moment as learning sees it: Atari's protocols clip rewards and end at lives."""
+    rewards, lives = (np.array([getattr(moment, name) for moment in moments]) for name in ("reward", "life_lost"))
+    return discounted(*as_learned(env, rewards, lives), discount)
+
+
+def as_learned(
+    env: Env, rewards: NDArray[np.float64], life_lost: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Rewards, and the steps at which returns end, as learning counts them."""
     protocol = env.spec.kwargs.get("protocol") if env.spec is not None else None
-    rewards = np.array([moment.reward for moment in moments])
-    ends = np.array([moment.life_lost for moment in moments]) & getattr(protocol, "life_loss", False)
-    return discounted(np.sign(rewards) if getattr(protocol, "clip", False) else rewards, ends, discount)
+    ends = life_lost & getattr(protocol, "life_loss", False)
+    return np.sign(rewards) if getattr(protocol, "clip", False) else rewards, ends
 
 
 def discounted(rewards: NDArray[np.float64], ends: NDArray[np.bool_], discount: float) -> NDArray[np.float64]:
@@ -389,7 +396,8 @@ def _titles(agent: Player, env: Env, followed: NDArray[np.float64] | None) -> tu
     return f"{label_of(agent.method)} · {name}", marks
 
 
-def _action_names(env: Env) -> tuple[str, ...]:
+def action_names(env: Env) -> tuple[str, ...]:
+    """What the actions do, where that is known; otherwise nothing."""
     meanings = getattr(env.unwrapped, "get_action_meanings", None)
     if meanings is not None:
         return tuple(str(name).lower() for name in meanings())

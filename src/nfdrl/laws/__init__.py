@@ -40,6 +40,9 @@ METHODS: dict[str, Method] = {
 __all__ = ["METHODS", "Law", "Method", "find_method", "method_config", "method_from"]
 
 
+RETIRED = {"held": 0.0}  # settings of earlier files, and the value at which they did nothing
+
+
 def find_method(word: str, adapt: Callable[[Method], Method] | None = None) -> Method:
     """The method that a word names, passed through `adapt` if given, then with the settings in the word's brackets.
 
@@ -86,7 +89,17 @@ def method_from(config: Any, given: Method | None = None) -> Method:
     wanted = _class(found) if saved is None else saved
     if given is not None and _class(given) != wanted:
         raise NfdrlError(f"the saved method {name!r} has class {wanted}, the one given has {_class(given)}")
-    return from_plain(type(found), config["settings"], name)
+    return from_plain(type(found), _without_retired(config["settings"], name), name)
+
+
+def _without_retired(settings: Any, name: str) -> Any:
+    """Saved settings without those that no longer exist, which must have been off."""
+    if not isinstance(settings, Mapping):
+        return settings
+    for setting, off in RETIRED.items():
+        if settings.get(setting, off) != off:
+            raise NfdrlError(f"the saved method {name!r} has {setting}={settings[setting]!r}, which no longer exists")
+    return {setting: value for setting, value in settings.items() if setting not in RETIRED}
 
 
 def _class(method: Method) -> str:

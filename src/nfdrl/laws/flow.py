@@ -90,14 +90,14 @@ class FlowLaw(PushforwardLaw):
             raise NfdrlError("weights must be non-negative and sum to 1 along their last axis")
 
     @classmethod
-    def from_raw(cls, raw: Tensor, initial_bound: float = 1.0, least_bound: float = 0.0) -> Self:
+    def from_raw(cls, raw: Tensor, initial_bound: float = 1.0) -> Self:
         """The law of raw head outputs: n weight logits, n locations, n scales, one range.
 
         All zeros give very nearly a uniform law on ± `initial_bound`: equal weights, locations spread over
         the bulk of the base noise, scales that fill the gaps between them.
 
         w = softmax, μ = raw + spread, σ = MIN_SCALE + softplus, and with a softplus that is 1 at zero
-        G = least_bound + (initial_bound − least_bound) · softplus.
+        G = initial_bound · softplus.
 
         Shapes: (..., 3n + 1) → batch shape (...)
         """
@@ -106,7 +106,7 @@ class FlowLaw(PushforwardLaw):
             raise NfdrlError(f"a flow law needs 3n + 1 raw outputs, got {raw.shape[-1]}")
         # One shift for the three parts and one softplus for the two positive ones.
         logits, locations, free = torch.split(raw + zero_point(n, raw.dtype, raw.device), [n, n, n + 1], -1)
-        least, unit = _units(n, least_bound, initial_bound - least_bound, raw.dtype, raw.device)
+        least, unit = _units(n, initial_bound, raw.dtype, raw.device)
         positive = torch.addcmul(least, unit, nn.functional.softplus(free))
         return cls(logits.softmax(-1), locations, positive[..., :n], positive[..., n], validate=False)
 
@@ -176,9 +176,9 @@ def zero_point(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 @constant
-def _units(n: int, least: float, unit: float, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def _units(n: int, unit: float, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """What n scales and the bound are at least, and their unit."""
-    both = [MIN_SCALE] * n + [least], [1.0] * n + [unit]
+    both = [MIN_SCALE] * n + [0.0], [1.0] * n + [unit]
     return torch.tensor(both[0], dtype=dtype, device=device), torch.tensor(both[1], dtype=dtype, device=device)
 
 
@@ -191,17 +191,9 @@ def inverse_softplus(value: float) -> float:
 class FlowHead(LinearHead):
     """A linear layer with 3n · n_flows + 1 outputs per action, read as a flow law."""
 
-    def __init__(
-        self,
-        features: int,
-        actions: int,
-        components: int,
-        n_flows: int,
-        initial_bound: float,
-        least_bound: float = 0.0,
-    ) -> None:
+    def __init__(self, features: int, actions: int, components: int, n_flows: int, initial_bound: float) -> None:
         super().__init__(features, actions, 3 * components * n_flows + 1)
-        self.components, self.n_flows, self.bounds = components, n_flows, (initial_bound, least_bound)
+        self.components, self.n_flows, self.initial_bound = components, n_flows, initial_bound
         # Small outputs at the start: every law begins wide and smooth, whatever the features.
         nn.init.normal_(self.linear.weight, std=0.01 / math.sqrt(features))
         nn.init.zeros_(self.linear.bias)
@@ -209,10 +201,10 @@ class FlowHead(LinearHead):
     def read(self, raw: Tensor) -> Law:
         raw = self.by_action(raw)
         if self.n_flows == 1:
-            return FlowLaw.from_raw(raw, *self.bounds)
+            return FlowLaw.from_raw(raw, self.initial_bound)
         size = 3 * self.components
         laws = [
-            FlowLaw.from_raw(torch.cat([raw[..., k * size : (k + 1) * size], raw[..., -1:]], -1), *self.bounds)
+            FlowLaw.from_raw(torch.cat([raw[..., k * size : (k + 1) * size], raw[..., -1:]], -1), self.initial_bound)
             for k in range(self.n_flows)
         ]
         mixtures = tuple(MixtureCDF(law.weights, law.locations, law.scales) for law in laws)
@@ -239,8 +231,6 @@ class FlowMethod(Method):
     action_value: ActionValue = "mean"  # ours: in closed form; paper: "density-sum", Σ y·p(y) (Algorithm 1)
     # range of the first laws
     initial_bound: float = 1.0  # the scale of the returns, where it is known
-    # least range of a law, as a share of the first
-    held: float = 0.0  # share of it that the range G always keeps: above 0, rare returns keep their place
 
     def __post_init__(self) -> None:
         for name in ("components", "n_flows", "samples"):
@@ -253,12 +243,9 @@ class FlowMethod(Method):
             )
         if self.action_value not in ACTION_VALUES:
             raise unknown_name("action_value", self.action_value, ACTION_VALUES)
-        if not 0 <= self.held <= 1:
-            raise NfdrlError(f"held must lie in [0, 1], got {self.held}")
 
     def head(self, features: int, actions: int) -> FlowHead:
-        least = self.held * self.initial_bound
-        return FlowHead(features, actions, self.components, self.n_flows, self.initial_bound, least)
+        return FlowHead(features, actions, self.components, self.n_flows, self.initial_bound)
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
         """The comparison of both laws' returns at base points; one number per row."""
@@ -318,7 +305,7 @@ class FlowMethod(Method):
         return replace(self, initial_bound=max(abs(low), abs(high)))
 
     def representation(self) -> str:
-        return f"flow {self.components}x{self.n_flows} {self.initial_bound} {self.held}"
+        return f"flow {self.components}x{self.n_flows} {self.initial_bound}"
 
     def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:
         return fit_returns(self, quantiles_of(truths, FIT_LEVELS).to(torch.get_default_dtype()), fit, track)

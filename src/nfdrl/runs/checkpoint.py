@@ -127,6 +127,10 @@ def check_shapes(network: Callable[[], nn.Module], tensors: Mapping[str, Tensor]
 def space_config(space: gymnasium.Space[Any]) -> dict[str, Any]:
     """An observation or action space as JSON, without its bounds, on which no network depends."""
     spaces = gymnasium.spaces
+    if isinstance(space, spaces.Dict):
+        return {"kind": "Dict", "spaces": [[key, space_config(part)] for key, part in space.spaces.items()]}
+    if isinstance(space, spaces.Tuple):
+        return {"kind": "Tuple", "spaces": [space_config(part) for part in space.spaces]}
     if isinstance(space, spaces.Discrete):
         return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, spaces.MultiDiscrete):
@@ -142,6 +146,10 @@ def space_from(config: Mapping[str, Any]) -> gymnasium.Space[Any]:
     spaces, kind = gymnasium.spaces, config["kind"]
     if not 0 < math.prod(config.get("shape", [1])) <= MAX_ENTRIES:
         raise NfdrlError(f"the shape of a saved space must have 1 to {MAX_ENTRIES:,} entries, got {config['shape']!r}")
+    if kind == "Dict":
+        return spaces.Dict([(str(key), space_from(part)) for key, part in config["spaces"]])
+    if kind == "Tuple":
+        return spaces.Tuple([space_from(part) for part in config["spaces"]])
     if kind == "Discrete":
         return spaces.Discrete(config["n"], start=config["start"])
     if kind == "MultiDiscrete":

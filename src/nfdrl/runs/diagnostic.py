@@ -24,7 +24,11 @@ def write_diagnostic(run: Path, error: NonFiniteError) -> Path:
         law = learner.online(batch.observation).select(batch.action)
         chooser = learner.online if learner.settings.double_q else None
         target = bellman_target(batch, learner.target, learner.risk, chooser)
-    tensors = {f"batch.{field.name}": getattr(batch, field.name) for field in fields(batch)}
+    tensors: dict[str, torch.Tensor] = {}
+    for field in fields(batch):
+        value = getattr(batch, field.name)
+        parts = value if isinstance(value, dict) else {"": value}
+        tensors |= {f"batch.{field.name}.{name}".rstrip("."): part for name, part in parts.items()}
     for name, found in (("predicted", law), ("target", target)):
         tensors |= _tensors_of(found, name)
     numbers = {

@@ -69,11 +69,16 @@ class TrainConfig:
     engine: EngineName = "auto"  # ours: compiled where it can run, else graph; the same numbers up to rounding
     # steps between two lines of metrics
     report_every: int = 1_000  # ours
+    # observations that the agent sees at once; Atari games have a setting of their own
+    frame_stack: int = 1  # ours: an observation is a state
+    # whether numbers are brought to mean 0 and variance 1 by what training has seen; images never are
+    normalise_observations: bool = False  # ours
     # the layers below the head
     torso: TorsoSizes = field(default_factory=TorsoSizes)  # ours, and Mnih et al. 2015 for images
 
     def __post_init__(self) -> None:
         check_at_least(1, **{name: getattr(self, name) for name in COUNTS})
+        check_at_least(1, frame_stack=self.frame_stack)
         check_at_least(0, learning_starts=self.learning_starts)
         for name in ("discount", "epsilon_start", "epsilon_end", "epsilon_fraction"):
             if not 0 <= getattr(self, name) <= 1:

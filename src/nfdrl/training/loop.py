@@ -22,7 +22,8 @@ from nfdrl.envs.stepping import Step, Stream, check_observation, check_step, env
 from nfdrl.laws.base import Method
 from nfdrl.learner import Learner
 from nfdrl.networks import Network
-from nfdrl.replay import Replay, storage_dtype
+from nfdrl.observations import Observation, storage_dtype
+from nfdrl.replay import Replay
 from nfdrl.training.acting import Actor
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import EpisodeEnd, Event, NonFiniteError, Pause, Report
@@ -59,7 +60,7 @@ class Trainer:
         self._recent: deque[EpisodeEnd] = deque(maxlen=RECENT)
         self._episodes = 0
         self._meter = Meter()
-        self._seen: Tensor | None = None  # observations of the last update since the last report or pause
+        self._seen: Observation | None = None  # observations of the last update since the last report or pause
         self._warned = False
         self.plan: int | None = None  # the steps over which the schedules run
         self._asked = 0  # the step at which the last call was to end: several environments may pass it
@@ -197,13 +198,15 @@ class Trainer:
 
     def _reset(self) -> Array:
         observation = self._typed(self.stream.reset(seed=reset_seed(self.seed, self.step)))
-        if observation.dtype.kind == "f":
-            check_observation(observation, self.step)
+        check_observation(observation, self.step)
         self.replay.start(observation)
         self._return, self._length = np.zeros(len(observation)), np.zeros(len(observation), np.int64)
         return observation
 
     def _typed(self, observation: Array) -> Array:
+        """New observations in the replay's dtype; a normaliser takes note of them."""
+        if self.network.normaliser is not None:
+            self.network.normaliser.update(observation)
         return observation if observation.dtype == self._dtype else observation.astype(self._dtype)
 
     @cached_property

@@ -20,9 +20,10 @@ def stores_frames(source: Source, config: TrainConfig) -> bool:
     """Whether the replay stores the frames of stacked images instead of the stacks."""
     choice, space = config.frame_replay, source.observation_space
     asked = choice in ("on", "compressed")
-    if asked and not (isinstance(space, gymnasium.spaces.Box) and is_image(space)):
+    images = isinstance(space, gymnasium.spaces.Box) and is_image(space) and len(space.shape) == 3
+    if asked and not images:
         raise NfdrlError(f"frame_replay={choice} needs stacked images, but observations are {space}")
-    return asked or (choice == "auto" and source.stacked)
+    return asked or (choice == "auto" and images and (source.stacked or config.frame_stack > 1))
 
 
 def transition_bytes(source: Source, config: TrainConfig) -> int:

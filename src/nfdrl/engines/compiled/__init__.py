@@ -17,6 +17,7 @@ from nfdrl.engines.compiled.kernels import Bellman, kernel_of
 from nfdrl.engines.compiled.layers import Trunk, linear_layers
 from nfdrl.engines.graph import descend
 from nfdrl.laws.base import LinearHead
+from nfdrl.networks import OwnTorso, Parts
 from nfdrl.replay import Batch
 
 __all__ = ["CompiledEngine", "obstacle"]
@@ -24,6 +25,8 @@ __all__ = ["CompiledEngine", "obstacle"]
 
 def obstacle(work: Work) -> str | None:
     """Why this engine cannot run; None where it can."""
+    if isinstance(work.online.torso, Parts | OwnTorso):
+        return "observations have several parts" if isinstance(work.online.torso, Parts) else "the torso is your own"
     if not linear_layers(work.online):
         return "the network has no linear layers of a torso that nfdrl knows"
     for parameter in work.online.parameters():

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from nfdrl.engines.compiled.jit import HALF, ONE, TWO, ZERO, Array, F, compiled, compiled_sums, inlined
 
-# What is added to raw outputs; the least scale; the least range, and its unit; the anchor, negative where there is
-# none; and the limits of anchored locations and scales.
-Law = tuple[Array, F, F, F, F, F, F]
+# What is added to raw outputs; the least scale; the unit of returns; the anchor, negative where there is none; and the
+# limits of anchored locations and scales.
+Law = tuple[Array, F, F, F, F, F]
 Grid = tuple[F, F, F, int]
 
 LOG2_E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
@@ -87,7 +87,7 @@ def read_row(raw: Any, b: Any, law: Any, n: Any, parts: Any, p: Any) -> Any:
 
     Amplitudes are those of the error functions: Gwᵢ of `FlowLaw.from_raw`, ½aᵢ of `anchored_law`.
     """
-    shift, least_scale, least, unit, anchor, reach, widest = law
+    shift, least_scale, unit, anchor, reach, widest = law
     middle, bound = ZERO, ZERO
     if anchor >= ZERO:
         middle = unit * (raw[b, 3 * n] + shift[3 * n])
@@ -109,7 +109,7 @@ def read_row(raw: Any, b: Any, law: Any, n: Any, parts: Any, p: Any) -> Any:
             parts[p, 2, i] = least_scale + softplus(raw[b, 2 * n + i] + shift[2 * n + i])
             parts[p, 0, i] = exp_negative(raw[b, i] + shift[i] - largest)
             total += parts[p, 0, i]
-        bound = least + unit * softplus(raw[b, 3 * n] + shift[3 * n])
+        bound = unit * softplus(raw[b, 3 * n] + shift[3 * n])
         factor = bound / total
         for i in range(n):
             parts[p, 0, i] *= factor
@@ -225,7 +225,7 @@ def returns(raw: Array, law: Law, z: Array, kept: int) -> tuple[Array, tuple[Arr
 @compiled_sums
 def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, Array, Array, Array]) -> Array:
     """Slopes in the returns (B, N) to slopes in the raw outputs."""
-    shift, least_scale, _, unit, anchor, reach, widest = law
+    shift, least_scale, unit, anchor, reach, widest = law
     erfs, gausses, parts, bounds = saved
     rows, n = len(slope), len(shift) // 3
     result = np.empty((rows, 3 * n + 1), np.float32)

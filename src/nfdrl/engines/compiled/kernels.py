@@ -219,8 +219,8 @@ class FlowKernel(Kernel):
 def _flow(method: FlowMethod, generator: torch.Generator | None) -> Kernel | None:
     if method.n_flows > 1 or method.action_value != "mean" or not _has_kernel(method.comparison):
         return None
-    shift, least = zero_point(method.components, torch.float32, CPU).numpy(), method.held * method.initial_bound
-    law = shift, F(MIN_SCALE), F(least), F(method.initial_bound - least), F(-1), F(0), F(0)
+    shift = zero_point(method.components, torch.float32, CPU).numpy()
+    law = shift, F(MIN_SCALE), F(method.initial_bound), F(-1), F(0), F(0)
     return FlowKernel(method, law, method.comparison.gain(method.samples), generator)
 
 
@@ -229,7 +229,7 @@ def _anchored(method: AnchoredMethod, generator: torch.Generator | None) -> Kern
     if not _has_kernel(method.comparison):
         return None
     zero = anchored_zero(method.components, method.start, torch.float32, CPU).numpy()
-    law = zero, F(MIN_SCALE), F(0), F(method.unit), F(method.anchor), F(REACH), F(WIDEST)
+    law = zero, F(MIN_SCALE), F(method.unit), F(method.anchor), F(REACH), F(WIDEST)
     return FlowKernel(method, law, method.gain(), generator)
 
 

@@ -6,7 +6,7 @@ quarter of that, and a chain of linear layers needs no graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import Law, LinearHead
 from nfdrl.networks import Network, SmallCNN, Torso
+from nfdrl.observations import Observation
 
 Array = NDArray[Any]
 Layer = nn.Linear | nn.Conv2d
@@ -84,7 +85,11 @@ class Trunk:
     def __init__(self, network: Network) -> None:
         self.head, torso = network.head, cast(Torso, network.torso)
         self.layers = linear_layers(network)
-        self._stem, self._patches = torso.stem, None
+        self._stem: Callable[[Any], Tensor] = torso.stem
+        self._patches = None
+        normaliser = network.normaliser
+        if normaliser is not None:
+            self._stem = lambda observation: torso.stem(cast(Tensor, normaliser(observation)))
         parameters = [p for name, p in torso.named_parameters() if not name.startswith("layers.")]
         if isinstance(torso, SmallCNN):  # whose convolution is small enough to be the first of the linear layers
             image, parameters = torso, []
@@ -113,11 +118,11 @@ class Trunk:
             self._find()
         return self._dense
 
-    def stem(self, observation: Tensor) -> Tensor:
+    def stem(self, observation: Observation) -> Tensor:
         """The input of the linear layers; shape (B, ...) → (B, F)."""
         return self._stem(observation)
 
-    def outputs(self, observation: Tensor) -> Array:
+    def outputs(self, observation: Observation) -> Array:
         """The output of the linear layers, without gradients; shape (B, ...) → (B, outputs)."""
         if self._plain:
             return self.dense.forward(self.stem(observation).numpy())[-1]
@@ -129,7 +134,7 @@ class Trunk:
         return self.head.read(outputs) if isinstance(self.head, LinearHead) else self.head(outputs)
 
     @torch.no_grad()
-    def laws(self, observation: Tensor) -> Law:
+    def laws(self, observation: Observation) -> Law:
         """The laws of all actions, without gradients."""
         return self.law(torch.from_numpy(self.outputs(observation)))
 

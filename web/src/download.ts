@@ -1,0 +1,26 @@
+// Files made in the browser: numbers as CSV, drawings as PNG and SVG.
+
+import { h } from "./dom";
+
+export function download(name: string, content: Blob): void {
+  const url = URL.createObjectURL(content);
+  h("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+/** Rows of numbers under their names. */
+export function csv(names: readonly string[], columns: readonly (readonly (number | null | undefined)[])[]): Blob {
+  const rows = (columns[0] ?? []).map((_, k) => columns.map((column) => column[k] ?? "").join(","));
+  const head = names.map((name) => `"${name.replaceAll('"', '""')}"`).join(",");
+  return new Blob([[head, ...rows].join("\n") + "\n"], { type: "text/csv" });
+}
+
+/** A drawing with nothing but its own colours and sizes in it. */
+export function svgFile(svg: SVGSVGElement): Blob {
+  svg.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  return new Blob([new XMLSerializer().serializeToString(svg)], { type: "image/svg+xml" });
+}
+
+export function png(canvas: HTMLCanvasElement): Promise<Blob> {
+  return new Promise((done) => canvas.toBlob((blob) => done(blob!), "image/png"));
+}

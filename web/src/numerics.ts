@@ -1,0 +1,5 @@
+// What the tests hold to Python, without a page around it.
+export { pit, coverage } from "./calibrate";
+export { LawTable } from "./laws";
+export { parse, valuation } from "./risk";
+export { riskAt } from "./riskcontrol";
