@@ -4,7 +4,7 @@ Train an agent on a small frozen lake, ask it for the law of the return, and lay
 minute; the cells (`# %%`) run one by one in an editor, or all at once with `python examples/first_law.py`.
 """
 
-# %% Train: 20,000 steps with the default method on nine squares of slippery ice, one of them a hole
+# %% Train: 30,000 steps with the default method on nine squares of slippery ice, one of them a hole
 import os
 from pathlib import Path
 
@@ -15,9 +15,10 @@ import numpy as np
 import nfdrl
 from nfdrl.style import STYLE, draw_law, draw_truth, figure, legend_below
 
-STEPS = int(os.environ.get("NFDRL_STEPS", "20000"))
+STEPS = int(os.environ.get("NFDRL_STEPS", "30000"))
 lake = gymnasium.make("FrozenLake-v1", desc=["SFF", "FHF", "FFG"])
-agent = nfdrl.Agent(env=lake, seed=0).learn(STEPS)
+often = {"epsilon_end": 0.5}  # random actions to the end: the law of an action is learned only where it is tried
+agent = nfdrl.Agent(env=lake, seed=0, config=often).learn(STEPS)
 print(agent)
 
 # %% A law per action: what the return may be after each of the four moves, from the square above the goal
