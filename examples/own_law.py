@@ -129,7 +129,7 @@ def draw(agent: nfdrl.Agent, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    agent = train(int(os.environ.get("NFDRL_STEPS", "50000")))
+    agent = train(int(os.environ.get("NFDRL_STEPS", "30000")))
     print(agent)
     print("mean return over 20 episodes:", agent.evaluate(20, progress=False).mean)
     agent.risk = "cvar:0.25"
