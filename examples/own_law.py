@@ -111,17 +111,18 @@ def train(steps: int) -> nfdrl.Agent:
     return nfdrl.Agent.load("out/tutorials/own", method=METHOD)  # a saved agent never imports your code by itself
 
 
-# %% A picture: what the agent expects of both actions as the pole tilts
+# %% A picture: what the agent expects of both actions, from a pole that stands to one that falls to either side
 def draw(agent: nfdrl.Agent, path: Path) -> None:
     angles = torch.linspace(-0.2, 0.2, 81)
-    law = agent.returns(torch.stack([0 * angles, 0 * angles, angles, 0 * angles], -1).numpy())  # shape (81, 2)
+    still, falling = 0 * angles, 8 * angles  # cart at rest in the middle; angular velocity of the pole
+    law = agent.returns(torch.stack([still, still, angles, falling], -1).numpy())  # batch shape (81, 2)
     with matplotlib.rc_context(STYLE):
         made, axes = figure(9, 3.4, cols=2, sharey=True)
         for action, (ax, name) in enumerate(zip(axes[0], ("push left", "push right"), strict=True)):
             low, mean, high = (value[:, action] for value in (law.quantile(0.05), law.mean(), law.quantile(0.95)))
             ax.fill_between(angles, low, high, color=METHOD.colour, alpha=0.2, linewidth=0, label="5 % to 95 %")
             ax.plot(angles, mean, color=METHOD.colour, label="mean")
-            ax.set(title=name, xlabel="angle of the pole (rad)")
+            ax.set(title=name, xlabel="angle of the falling pole (rad)")
         axes[0, 0].set_ylabel("discounted return")
         legend_below(made, axes)
         path.parent.mkdir(parents=True, exist_ok=True)
