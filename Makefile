@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock
 OUT ?= demo
 SEEDS := 0 1 2
+SCENARIO ?= cartpole
+SUFFIX := $(if $(filter-out cartpole,$(SCENARIO)),-$(SCENARIO))
 
 .PHONY: demo test check format page results parity soak soak-kills fuzz clean
 
@@ -41,10 +43,10 @@ parity: ## our losses against Tianshou's released code, which needs another Gymn
 	.venv-parity/bin/python -m pytest -q -c /dev/null --rootdir . parity
 
 soak: $(VENV)/.installed-test  ## half an hour of training with checkpoints: memory, threads and open files must not grow
-	$(BIN)/python soak/steady.py --minutes 30 --out results/soak/steady.json
+	$(BIN)/python soak/steady.py --minutes 30 --scenario $(SCENARIO) --out results/soak/steady$(SUFFIX).json
 
 soak-kills: $(VENV)/.installed-test  ## a run killed 36 times against one that is not: the same bits
-	$(BIN)/python soak/kills.py --out results/soak/kills.json
+	$(BIN)/python soak/kills.py --scenario $(SCENARIO) --out results/soak/kills$(SUFFIX).json
 
 fuzz: $(VENV)/.installed-test  ## 100,000 damaged checkpoints, run settings and --set words
 	NFDRL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py -s

@@ -1,4 +1,4 @@
-"""Train on the risky cliff with default settings and its own discount, and compare the laws of both ways with the truth.
+"""Train on the risky cliff with default settings and its own discount; compare the laws of both ways with the truth.
 
 python benchmarks/risky_cliff.py --seeds 0 1 2 3 4 5 6 7 8 9 --risks cvar:0.1 mean --out results/cliff/control.json
 

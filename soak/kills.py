@@ -17,12 +17,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from scenarios import SCENARIOS
+
 from nfdrl.provenance import hardware
 from nfdrl.runs.checkpoint import read
 from nfdrl.runs.layout import CHECKPOINTS, CONFIG, METRICS, WEIGHTS, checkpoints
 
-EVERY = 250
-SETTINGS = ["learning_starts=500", "batch_size=16", "report_every=100", "buffer_size=3000", "num_envs=2", "mlp=(32,32)"]
 TIMED = "steps_per_second"
 
 
@@ -31,8 +31,10 @@ def command(*words: str) -> list[str]:
 
 
 def fresh(out: Path, args: argparse.Namespace) -> list[str]:
-    every = ["--checkpoint-every", str(EVERY), "--steps", str(args.steps), "--evaluate", "0", "--seed", str(args.seed)]
-    return command("--method", args.method, "--env", "CartPole-v1", *every, "--out", str(out), "--set", *SETTINGS)
+    kind = SCENARIOS[args.scenario]
+    every = ["--checkpoint-every", str(kind.every), "--evaluate", "0", "--seed", str(args.seed)]
+    line = ["--method", args.method, "--env", kind.env, "--steps", str(args.steps), *every, "--out", str(out)]
+    return command(*line, "--set", *kind.settings)
 
 
 def newest_step(out: Path) -> int:
@@ -85,18 +87,21 @@ def last_row(out: Path) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=36)
-    parser.add_argument("--steps", type=int, default=12_000)
+    parser.add_argument("--scenario", choices=SCENARIOS, default="cartpole")
+    parser.add_argument("--steps", type=int, help="by default the scenario's")
     parser.add_argument("--method", default="iqn")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("out/soak-kills.json"))
     args = parser.parse_args()
+    kind = SCENARIOS[args.scenario]
+    args.steps = args.steps or kind.steps
     rng, kills, started = random.Random(args.seed), [], time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         run, whole = Path(folder) / "run", Path(folder) / "whole"
         line, lost = fresh(run, args), 0
         while len(kills) < args.kills:
-            kind = rng.choice(["training", "training", "checkpoint", "checkpoint", "start"] if kills else ["training"])
-            made = kill_once(line, run, kind, rng)
+            when = rng.choice(["training", "training", "checkpoint", "checkpoint", "start"] if kills else ["training"])
+            made = kill_once(line, run, when, rng)
             if made is None:
                 break
             kills.append(made)
@@ -110,12 +115,13 @@ def main() -> int:
         states = [read(path).state for path in (first, second)]
         result = {
             "kills": len(kills),
-            "by_kind": {kind: sum(k["kind"] == kind for k in kills) for kind in ("training", "checkpoint", "start")},
+            "by_kind": {when: sum(k["kind"] == when for k in kills) for when in ("training", "checkpoint", "start")},
             "half_written_checkpoints_left": sum(
                 bool(k["left_half_written"]) for k in kills if k["kind"] == "checkpoint"
             ),
             "most_steps_lost": lost,
-            "checkpoint_every": EVERY,
+            "scenario": args.scenario,
+            "checkpoint_every": kind.every,
             "steps": args.steps,
             "method": args.method,
             "seed": args.seed,
@@ -129,7 +135,7 @@ def main() -> int:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result, indent=2))
-    whole_enough = len(kills) >= args.kills and lost <= EVERY + 4
+    whole_enough = len(kills) >= args.kills and lost <= kind.every + 16
     return 0 if whole_enough and all(result[f"same_{name}"] for name in ("weights", "metrics", "generator")) else 1
 
 

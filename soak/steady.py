@@ -1,8 +1,8 @@
 """Train for a long time at small scale, checkpoints included, and watch memory, threads and open files.
 
 Exit code 1 if resident memory grows by 2 % or more once the replay is full, or the number of threads or files grows.
-TensorBoard's own thread reopens its event file for each flush, so that file is sometimes open: it is counted apart, and
-more than one of it fails as well. The result names whatever else is open beyond the usual files.
+Files of metrics are open only while a line is written: one that stays open fails as well. The result names whatever
+else is open beyond the usual files.
 """
 
 from __future__ import annotations
@@ -17,28 +17,24 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+from scenarios import SCENARIOS
 
 from nfdrl.agent import Agent
+from nfdrl.laws import find_method
 from nfdrl.provenance import hardware
 from nfdrl.runs.keeping import Checkpoints
 from nfdrl.runs.layout import METRICS, TENSORBOARD
+from nfdrl.settings import apply_settings
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import Pause, Report
 from nfdrl.training.trackers import CsvTracker, TensorBoardTracker
 
-SMALL = TrainConfig(
-    buffer_size=5_000,
-    epsilon_start=0.05,
-    epsilon_end=0.05,
-    learning_rate_decay="constant",
-    num_envs=2,
-    report_every=200,
-)
-LIMIT, INTERVAL, WARM = 0.02, 2_000, 10_000
+STEADY = ("epsilon_start=0.05", "epsilon_end=0.05", "learning_rate_decay=constant", "report_every=200")
+LIMIT, INTERVAL = 0.02, 2_000
 
 
 def resident() -> tuple[int, int, list[str], int]:
-    """Bytes of memory, threads, and open files of this process: their names, and the number of TensorBoard's."""
+    """Bytes of memory, threads, and open files of this process: their names, and the number of event files."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     names = []
     for fd in os.listdir("/proc/self/fd"):
@@ -53,11 +49,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--method", default="nfdrl-s")
+    parser.add_argument("--scenario", choices=SCENARIOS, default="cartpole")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("out/soak.json"))
     args = parser.parse_args()
     torch.set_num_threads(1)
-    agent = Agent(args.method, "CartPole-v1", seed=args.seed, config=SMALL, device="cpu")
+    kind = SCENARIOS[args.scenario]
+    config, method = apply_settings([*kind.settings, *STEADY], TrainConfig(), find_method(args.method))
+    agent = Agent(method, kind.env, seed=args.seed, config=config, device="cpu")
     samples, usual, unusual, started = [], [], set(), time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -68,7 +67,7 @@ def main() -> int:
                 checkpoints.save(agent, regular=True)
             full = agent.trainer.replay.filled == agent.trainer.replay.length and checkpoints.best is not None
             # By the fourth checkpoint, everything that is made once has been made.
-            if isinstance(event, Report) and full and agent.step > WARM:
+            if isinstance(event, Report) and full and agent.step > kind.warm:
                 memory, threads, files, events = resident()
                 usual = usual or files
                 unusual.update(set(files) - set(usual))
@@ -77,12 +76,13 @@ def main() -> int:
                 break
         disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if len(samples) < 20:
-        print(f"too short: fewer than 20 samples after step {WARM:,}", file=sys.stderr)
+        print(f"too short: fewer than 20 samples after step {kind.warm:,}", file=sys.stderr)
         return 1
     tenth = max(1, len(samples) // 10)
     early, late = (sorted(s[2] for s in part)[tenth // 2] for part in (samples[:tenth], samples[-tenth:]))
     result = {
         "minutes": args.minutes,
+        "scenario": args.scenario,
         "method": args.method,
         "seed": args.seed,
         "steps": agent.step,

@@ -8,12 +8,12 @@ import pytest
 
 from nfdrl.cli import main
 from nfdrl.errors import NfdrlError
-from nfdrl.paper import load
+from nfdrl.paper import load, pong
 from nfdrl.paper.atari5 import GAMES, References, atari5_score, contradictions, read_references
 from nfdrl.paper.base import NoRunsError, run_experiment
 from nfdrl.paper.pong import largest_fall
 from nfdrl.progress import Progress
-from nfdrl.runs.reading import find_runs, read_run
+from nfdrl.runs.reading import differing, find_runs, read_run
 
 QUICK = ["--no-progress", "--set", "learning_starts=64", "batch_size=16", "report_every=50", "mlp=(16,16)"]
 
@@ -200,3 +200,31 @@ def test_a_folder_without_a_valid_run_is_refused(tmp_path, files, message):
 def test_an_experiment_that_reads_no_runs_refuses_a_runs_folder(tmp_path):
     with pytest.raises(NfdrlError, match="reads no runs"):
         run("alignment", tmp_path, tmp_path)
+
+
+def run_with(runs, folder, **settings):
+    """A copy of a run, as if it had been trained with other settings."""
+    config = json.loads((runs / "dqn" / "config.json").read_text())
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config | {"train": config["train"] | settings}))
+    (folder / "metrics.csv").write_text((runs / "dqn" / "metrics.csv").read_text())
+
+
+def test_runs_of_one_method_are_told_apart_by_the_settings_in_which_they_differ(runs, tmp_path):
+    run_with(runs, tmp_path / "falling", learning_rate_decay="linear", n_step=2, only_here=1)
+    run_with(runs, tmp_path / "fixed", learning_rate_decay="constant", n_step=3)
+    found = find_runs(tmp_path)
+    assert differing(found) == [
+        {"learning_rate_decay": "linear", "n_step": 2},
+        {"learning_rate_decay": "constant", "n_step": 3},
+    ]
+    result = pong.compute(0, False, Progress(), tmp_path)
+    assert [row["variant"] for row in result.rows] == ["rate falls to 0, n_step=2", "constant rate, n_step=3"]
+    curves = [line for line in pong.draw(result).axes[0].lines if "rate" in str(line.get_label())]
+    assert len({(line.get_label(), line.get_linestyle()) for line in curves}) == 2
+    assert len({line.get_linestyle() for line in curves}) == 2
+
+
+def test_a_single_run_needs_no_settings_in_its_name(runs, tmp_path):
+    run_with(runs, tmp_path / "one", learning_rate_decay="constant")
+    assert pong.compute(0, False, Progress(), tmp_path).rows[0]["variant"] is None

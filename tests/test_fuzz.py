@@ -9,6 +9,7 @@ import copy
 import json
 import os
 import random
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,14 +20,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nfdrl.agent import Agent
+from nfdrl.cli.report import draw, row_of
 from nfdrl.errors import NfdrlError
 from nfdrl.files import sealed, to_json
 from nfdrl.laws import METHODS, method_config
 from nfdrl.runs import checkpoint
-from nfdrl.runs.session import agent_of
+from nfdrl.runs.layout import checkpoints
+from nfdrl.runs.reading import read_run
+from nfdrl.runs.session import Run, agent_of
 from nfdrl.settings import apply_settings
 from nfdrl.training.presets import PRESETS
-from test_safe_loading import SMALL, vouch
+from test_safe_loading import SMALL, record, vouch
 
 TOTAL = int(os.environ.get("NFDRL_FUZZ", "400"))
 TRIED: dict[str, list[int]] = {}  # test → inputs, of which refused
@@ -190,3 +194,86 @@ WORDS = st.one_of(
 def test_any_words_of_set_apply_or_fail_in_one_line(method: str, words: list[str]) -> None:
     with refused_or_fine("words"):
         apply_settings(words, PRESETS["default"].config, METHODS[method])
+
+
+# The files of a run, field by field: each entry of each JSON file in turn has other values, with correct checksums.
+
+PER_FIELD = len(VALUES) if TOTAL > 400 else 2
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "run"
+    made = Run(folder, "dqn", "CartPole-v1", config=SMALL, checkpoint_every=30)
+    made.train(60, progress=False)
+    made.evaluate(1)
+    return folder
+
+
+def replaced(content: Any, k: int, value: Any) -> Any:
+    content = copy.deepcopy(content)
+    holder, key = list(_places(content))[k]
+    holder[key] = value
+    return content
+
+
+def fields_of(path: Path) -> Iterator[tuple[int, Any]]:
+    content = json.loads(path.read_text())
+    content.pop("checksum", None)
+    for k in range(len(list(_places(content)))):
+        for j in range(PER_FIELD):
+            yield k, replaced(content, k, VALUES[(7 * k + j) % len(VALUES)])
+
+
+@pytest.mark.parametrize("name", ["state.json", "config.json"])
+def test_a_run_with_any_other_field_in_a_checkpoint_resumes_or_fails_in_one_line(
+    name: str, run: Path, tmp_path: Path
+) -> None:
+    last = checkpoints(run)[0].name
+    for k, content in fields_of(run / "checkpoints" / last / name):
+        folder = tmp_path / f"{k}"
+        shutil.copytree(run, folder, dirs_exist_ok=True)
+        for path in checkpoints(folder)[1:]:
+            shutil.rmtree(path)
+        saved = folder / "checkpoints" / last
+        (saved / name).write_bytes(to_json(content))
+        manifest = json.loads((saved / "manifest.json").read_text())
+        manifest["files"][name] = record(saved / name)
+        manifest.pop("checksum")
+        (saved / "manifest.json").write_bytes(to_json(sealed(manifest)))
+        with refused_or_fine(f"fields of {name}"):
+            resumed = Run.resume(folder)
+            resumed.train(resumed.agent.step + 3, progress=False)
+        with refused_or_fine(f"fields of {name}, loaded"):
+            Agent.load(folder)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.json", "evaluation.json"])
+def test_a_run_with_any_other_field_in_its_own_files_is_read_or_refused_in_one_line(
+    name: str, run: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    drawn = False
+    for _, content in fields_of(run / name):
+        (folder / name).write_bytes(to_json(content))
+        with refused_or_fine(f"fields of a run's {name}"):
+            row_of(read_run(folder), tmp_path)
+            if not drawn:
+                drawn = True
+                draw([read_run(folder)])
+        if name == "config.json":
+            with refused_or_fine("resumed by other settings"):
+                Run.resume(folder)
+
+
+@pytest.mark.parametrize(
+    "rows", ["step\n", "step,episodes\n1\n", "\x00", "step,episodes,episode_return,steps_per_second\nx,1,2,3\n"]
+)
+def test_metrics_of_any_kind_are_read_or_refused_in_one_line(rows: str, run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    (folder / "metrics.csv").write_text(rows)
+    with refused_or_fine("metrics"):
+        row_of(read_run(folder), tmp_path)

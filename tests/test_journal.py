@@ -174,3 +174,69 @@ def test_a_replay_with_gaps_or_of_another_shape_is_refused(tmp_path: Path) -> No
     other = Replay(100, Box(0, 1, (2, 3)), num_envs=2, rng=rng)
     with pytest.raises(NfdrlError, match="another kind"):
         restore(other, tmp_path, snapshot)
+
+
+def transitions_of(replay: Replay) -> dict[tuple[int, int], list[torch.Tensor]]:
+    """All that can be sampled, by environment and the number of its row."""
+    found = {}
+    for row in np.flatnonzero(replay.live):
+        env, slot = divmod(int(row), replay.length)
+        time = int(replay.position[env]) - (int(replay.position[env]) - slot) % replay.length
+        found[env, time] = [column[0] for column in batch(replay, np.array([row]))]
+    return found
+
+
+@settings(max_examples=60)
+@given(
+    frames=st.booleans(),
+    length=st.integers(7, 30),
+    envs=st.integers(1, 3),
+    stretches=st.lists(st.integers(1, 25), min_size=2, max_size=5),
+    damaged=st.lists(st.booleans(), min_size=5, max_size=5),
+    seed=st.integers(0, 2**20),
+)
+def test_what_is_left_of_a_damaged_replay_is_as_it_was(
+    frames: bool, length: int, envs: int, stretches: list[int], damaged: list[bool], seed: int
+) -> None:
+    make = empty_of_frames if frames else empty
+    rng, replay = np.random.default_rng(seed), make(length, envs)
+    replay.n_step = 1  # a longer return ends where rows are missing
+    with TemporaryDirectory() as folder:
+        log = Journal(Path(folder))
+        for steps in stretches:
+            if frames:
+                stacks = first_stacks(envs, rng)
+                replay.start(stacks)
+                play_frames(replay, stacks, steps, rng)
+            else:
+                begin(replay, rng)
+                play(replay, steps, rng)
+            snapshot = log.append(replay)
+        whole = make(length, envs)
+        whole.n_step = 1
+        assert restore(whole, Path(folder), snapshot) == 0
+        assert snapshot.live == len(whole)
+        bad = [segment for segment, hit in zip(snapshot.segments, damaged, strict=False) if hit]
+        for k, segment in enumerate(bad):
+            path = Path(folder) / segment.file.name
+            path.unlink() if k % 2 else path.write_bytes(path.read_bytes()[:-1] + b"!")
+        rest = make(length, envs)
+        rest.n_step = 1
+        lost = restore(rest, Path(folder), snapshot, partly=True)
+        assert lost == len(whole) - len(rest)
+        expected, found = transitions_of(whole), transitions_of(rest)
+        assert found.keys() <= expected.keys()
+        for key, columns in found.items():
+            assert all(torch.equal(ours, theirs) for ours, theirs in zip(columns, expected[key], strict=True))
+        if not bad:
+            assert found.keys() == expected.keys()
+        # A row is lost only if it, its successor or a frame of either lies in a damaged segment.
+        reach = rest.storage.depth
+        near = {
+            (env, row + offset)
+            for segment in bad
+            for env in range(envs)
+            for row in range(segment.start[env], segment.stop[env])
+            for offset in range(-1, reach + 1)
+        }
+        assert expected.keys() - found.keys() <= near

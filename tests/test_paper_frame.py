@@ -1,8 +1,12 @@
 """Every experiment runs in its smallest form and leaves a figure and valid numbers."""
 
 import json
+import runpy
+import shutil
 import subprocess
 import sys
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,13 +20,14 @@ from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.laws.quantile import QuantileLaw
-from nfdrl.paper import literal, load
+from nfdrl.paper import literal_path, load
 from nfdrl.paper.architecture import positions
 from nfdrl.paper.base import Experiment, Result, run_experiment
 from nfdrl.progress import Progress
 from nfdrl.reports import ROW_KEYS, plain_row
-from nfdrl.settings import apply_settings
+from nfdrl.settings import apply_settings, changed
 from nfdrl.style import draw_law, draw_truth, figure
+from nfdrl.training.config import TrainConfig
 from nfdrl.training.presets import find_preset
 
 OWN = ["architecture", "params", "alignment", "c51-projection", "quantile-blur", "theory"]
@@ -94,12 +99,40 @@ def test_theory_tells_claims_that_hold_from_those_that_do_not(smoke):
     assert all(row["measured"] is not None and row["threshold"] for row in smoke("theory")[1]["rows"])
 
 
-def test_every_step_from_the_paper_to_ours_is_measured_and_ends_at_the_default(smoke):
+def test_every_step_from_the_paper_to_ours_is_measured(smoke):
     rows = smoke("literal")[1]["rows"]
-    assert [step.label for step, *_ in literal.methods()] == [row["step"] for row in rows]
-    *_, (_, method, table) = literal.methods()
-    assert method == METHODS["nfdrl-s"]
-    assert table.schedule == "linear"
+    found = list(literal_path.trials())
+    assert [trial.step.label for trial in found] == [row["step"] for row in rows]
+    assert [trial.step.tabular for trial in found] == [row["mdp2_below"] is not None for row in rows]
+    assert [trial.step.played for trial in found] == [row["cartpole_return"] is not None for row in rows]
+
+
+def test_the_way_from_the_paper_begins_at_the_literal_preset_and_ends_at_our_defaults():
+    kept = [trial for trial in literal_path.trials() if not trial.step.aside]
+    preset, scaled = find_preset("paper-literal"), literal_path.SCALED
+    assert (kept[0].method, kept[0].config) == (
+        preset.adapt(METHODS["nfdrl-s"]),
+        changed(preset.config, scaled, "run"),
+    )
+    assert (kept[-1].method, kept[-1].config) == (METHODS["nfdrl-s"], changed(TrainConfig(), scaled, "run"))
+    for before, after in pairwise(kept):
+        assert (before.method, before.config) != (after.method, after.config)
+
+
+def test_the_table_of_deviations_says_what_the_results_say():
+    root = Path(__file__).parents[1]
+    written = runpy.run_path(str(root / "docs" / "deviations.py"))
+    assert (root / "docs" / "deviations.md").read_text() == written["page"](), "run: python docs/deviations.py"
+    assert all(row["step"] in written["table"]() for row in written["found"]()[0]["rows"])
+
+
+def test_an_interrupted_experiment_keeps_its_parts(smoke, tmp_path, monkeypatch):
+    folder, metrics = smoke("literal")
+    shutil.copytree(folder / "cells", tmp_path / "cells")
+    monkeypatch.setattr("nfdrl.paper.literal.learn_policy_laws", None)
+    monkeypatch.setattr("nfdrl.paper.literal.learn_pair", None)
+    monkeypatch.setattr("nfdrl.paper.literal.Agent", None)
+    assert run_in_process("literal", tmp_path)["rows"] == metrics["rows"]
 
 
 def test_c51_splits_a_return_halfway_between_two_atoms_evenly(smoke):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -319,6 +320,66 @@ def test_a_damaged_checkpoint_is_skipped_for_the_one_before_it(
     error = capsys.readouterr().err
     assert error.count("cannot be used") == len(checkpoints_of(out))
     assert "no checkpoint in" in error
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", [damage, Path.unlink])
+def test_a_damaged_segment_costs_its_transitions_and_not_the_run(
+    how: Callable[[Path], None], undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(undisturbed, out)
+    (out / "metrics.json").unlink()
+    last = checkpoints_of(out)[0]
+    named = [segment["file"]["name"] for segment in json.loads((last / "state.json").read_text())["replay"]["segments"]]
+    how(out / "replay" / named[0])  # the oldest, which every kept checkpoint needs
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert main(resume(out, "--exact", "--steps", "1600")) == 2
+    assert "without --exact, a damaged replay would do" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    whole = len(Agent.load(undisturbed).trainer.replay)
+    assert main(resume(out, "--steps", "1600")) == 0
+    said = re.search(
+        r"(step-\d+) continues with ([\d,]+) transitions of its replay: ([\d,]+) were lost", capsys.readouterr().err
+    )
+    assert said is not None
+    assert said[1] == last.name
+    left, lost = (int(said[k].replace(",", "")) for k in (2, 3))
+    assert left + lost == whole
+    assert 0 < lost < whole
+    # What is left is whole from here on.
+    assert main(resume(out, "--steps", "1700")) == 0
+    assert "lost" not in capsys.readouterr().err
+    state = json.loads((checkpoints_of(out)[0] / "state.json").read_text())
+    assert named[0] not in [segment["file"]["name"] for segment in state["replay"]["segments"]]
+
+
+def test_a_whole_checkpoint_is_preferred_to_a_newer_one_with_a_damaged_replay(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(undisturbed, out)
+    (out / "metrics.json").unlink()
+    last = json.loads((checkpoints_of(out)[0] / "state.json").read_text())["replay"]["segments"][-1]
+    damage(out / "replay" / last["file"]["name"])
+    assert main(resume(out)) == 0
+    assert_same_runs(undisturbed, out)
+
+
+def test_a_run_with_nothing_left_of_its_replay_refills_it(
+    undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(undisturbed, out)
+    shutil.rmtree(out / "replay")
+    assert main(resume(out, "--steps", "1700")) == 0
+    assert "continues with 0 transitions" in capsys.readouterr().err
+    assert len(Agent.load(out).trainer.replay) == 200
 
 
 def test_weights_are_plain_tensors(undisturbed: Path) -> None:

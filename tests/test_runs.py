@@ -84,10 +84,11 @@ def test_a_run_extended_in_the_same_process_is_the_undisturbed_run(whole: Path, 
     assert read_run(tmp_path).resumed == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_run_stopped_by_a_signal_resumes_to_its_own_number_of_steps(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    before = signal.signal(number, signal.default_int_handler)  # a shell's background jobs ignore it
     run = new(tmp_path)
     stream = run.agent.trainer.stream
     step = stream.step
@@ -97,15 +98,15 @@ def test_a_run_stopped_by_a_signal_resumes_to_its_own_number_of_steps(
         nonlocal taken
         taken += 1
         if taken == 600:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
         return step(action)
 
     monkeypatch.setattr(stream, "step", interrupted)
     try:
-        with pytest.raises(Interrupted, match=r"step 600 by SIGINT; resume with: nfdrl train --resume"):
+        with pytest.raises(Interrupted, match=f"step 600 by {number.name}; resume with: nfdrl train --resume"):
             run.train(1000, progress=False)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
     assert not (tmp_path / "metrics.json").exists()
     assert Run.resume(tmp_path).agent.step == 600
     assert Run.resume(tmp_path, exact=True).train(progress=False).agent.step == 1000

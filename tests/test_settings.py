@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import pytest
 
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS, find_method
+from nfdrl.laws.flow import FlowMethod
+from nfdrl.losses.l2 import L2
 from nfdrl.settings import apply_settings, changed, from_plain, read_word, to_plain
 from nfdrl.training.config import TrainConfig
+from nfdrl.training.presets import PRESETS
 
 
 @dataclass(frozen=True)
@@ -163,3 +168,54 @@ def test_words_of_a_run_reach_its_torso_and_its_method() -> None:
     assert (config.torso.mlp, config.torso.image, config.n_step) == ((64, 64), (7,), 1)
     assert method == find_method("nfdrl-s[components=8,comparison.rooted=true]")
     assert method.comparison.rooted
+
+
+# Every count of every method.
+
+
+def leaves(settings: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    for name in (entry.name for entry in fields(settings)):
+        value = getattr(settings, name)
+        if is_dataclass(value):
+            yield from leaves(value, f"{path}{name}.")
+        else:
+            yield path + name, value
+
+
+def with_value(settings: Any, path: str, value: Any) -> Any:
+    name, _, rest = path.partition(".")
+    return replace(settings, **{name: with_value(getattr(settings, name), rest, value) if rest else value})
+
+
+ALL = {**METHODS, "run": TrainConfig(), "l2": FlowMethod(L2()), "atari": PRESETS["atari"].config}
+COUNTS = [(name, path) for name, kind in ALL.items() for path, value in leaves(kind) if type(value) is int]
+WIDTHS = [(name, path) for name, kind in ALL.items() for path, value in leaves(kind) if isinstance(value, tuple)]
+NUMBERS = [(name, path) for name, kind in ALL.items() for path, value in leaves(kind) if type(value) is float]
+MAY_BE_ZERO = {"learning_starts"}
+
+
+@pytest.mark.parametrize(("name", "path"), COUNTS)
+def test_a_count_that_learns_nothing_is_refused(name: str, path: str) -> None:
+    for value in [-1, -(10**9), *([] if path in MAY_BE_ZERO else [0])]:
+        with pytest.raises(NfdrlError, match=f"{path.rpartition('.')[2]}|atoms|points"):
+            with_value(ALL[name], path, value)
+        with pytest.raises(NfdrlError):
+            changed(ALL[name], {path: str(value)}, name)
+
+
+@pytest.mark.parametrize(("name", "path"), WIDTHS)
+def test_a_layer_without_units_is_refused(name: str, path: str) -> None:
+    for value in ((0,), (8, 0), (-1,)):
+        with pytest.raises(NfdrlError, match="at least 1"):
+            with_value(ALL[name], path, value)
+
+
+@pytest.mark.parametrize(("name", "path"), NUMBERS)
+def test_a_number_that_is_not_finite_is_refused(name: str, path: str) -> None:
+    for value in (math.nan, math.inf, -math.inf):
+        with pytest.raises(NfdrlError):
+            with_value(ALL[name], path, value)
+
+
+def test_every_method_has_its_counts_in_these_tests() -> None:
+    assert {name for name, _ in COUNTS} >= set(METHODS) - {"dqn"}

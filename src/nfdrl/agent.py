@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -35,12 +35,13 @@ from nfdrl.export import Policy
 from nfdrl.files import describing
 from nfdrl.laws import Law, Method, find_method, method_config, method_from
 from nfdrl.learner import Learner
+from nfdrl.memory import check_weights, fitting
 from nfdrl.networks import Network, TorsoLike, is_image, name_of, network_for
 from nfdrl.observations import as_rows, as_tensors, parts_of, zeros
 from nfdrl.risk import Risk, parse_risk
 from nfdrl.runs import checkpoint
 from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
-from nfdrl.runs.layout import REPLAY, locate, replay_of
+from nfdrl.runs.layout import CHECKPOINTS, REPLAY, locate, replay_of
 from nfdrl.settings import from_plain, to_plain
 from nfdrl.threads import threads
 from nfdrl.training.acting import Actor
@@ -307,6 +308,8 @@ class Agent:
         Open episodes count as cut off at this step: with the replay also in this agent, so that both continue alike.
         """
         folder = Path(path)
+        if (folder / CHECKPOINTS).exists():
+            raise NfdrlError(f"{str(folder)!r} holds a run: save the agent in another folder")
         if replay:
             self.trainer.cut()
         snapshot = (
@@ -326,12 +329,14 @@ class Agent:
         torso: TorsoLike | None = None,
         device: str | torch.device = "auto",
         replay: bool = True,
+        replay_on_disk: str = "",
     ) -> Self:
         """The agent in a folder that `save` or a run wrote; with its replay, it continues exactly.
 
         Without a saved replay, or with `replay=False`, it starts with an empty one. The environment is made again,
         with its arguments and wrappers; where that is impossible, pass it as `env`, or `False` for an agent that only
         acts. Pass `method` and `torso` if they are your own: a method's settings and a torso's weights are the saved.
+        Only a folder that you pass as `replay_on_disk` holds the replay, never one that the saved agent names.
         """
         folder = locate(Path(path))
         saved = checkpoint.read(folder)
@@ -339,7 +344,7 @@ class Agent:
         with describing("an agent", folder):
             kind = method_from(config["method"], method)
             check_torso(config.get("torso"), torso)
-            train = from_plain(TrainConfig, config["train"], "the saved run")
+            train = replace(from_plain(TrainConfig, config["train"], "the saved run"), replay_on_disk=replay_on_disk)
             source = _source_from(config, env, train.frame_stack)
             parts = ("online", "target") if state["trainer"]["learning"] else ("online",)
             checkpoint.check_shapes(partial(_network, kind, source, train, config["seed"], torso), saved.tensors, parts)
@@ -425,15 +430,19 @@ def check_torso(saved: Any, given: TorsoLike | None) -> None:
 
 
 def _network(method: Method, source: Source, config: TrainConfig, seed: int, torso: TorsoLike | None = None) -> Network:
-    return network_for(
-        method,
-        source.observation_space,
-        int(source.action_space.n),
-        config.torso,
-        seed,
-        own=torso,
-        normalise=config.normalise_observations,
-    )
+    with fitting("the network"):
+        if torso is None and torch.get_default_device().type != "meta":
+            with torch.device("meta"):
+                check_weights(sum(p.numel() for p in _network(method, source, config, seed).parameters()))
+        return network_for(
+            method,
+            source.observation_space,
+            int(source.action_space.n),
+            config.torso,
+            seed,
+            own=torso,
+            normalise=config.normalise_observations,
+        )
 
 
 def _threads_for(space: gymnasium.Space[Any]) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from nfdrl.bellman import Valuation
-from nfdrl.errors import NfdrlError, check_at_least, whole
+from nfdrl.errors import NfdrlError, check_seed, whole
 from nfdrl.risk import Mean, parse_risk
 from nfdrl.settings import from_plain
 from nfdrl.training.config import TrainConfig
@@ -29,7 +29,7 @@ def seed_of(seed: int | None) -> int:
     if seed is None:
         return int(np.random.SeedSequence().generate_state(1)[0] >> 1)
     chosen = whole("seed", seed)
-    check_at_least(0, seed=chosen)
+    check_seed(chosen)
     return chosen
 
 
@@ -45,6 +45,12 @@ def device_of(name: str | torch.device) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(name)
+        device = torch.device(name)
     except RuntimeError:
-        raise NfdrlError(f"unknown device {name!r}: use 'auto', 'cpu' or 'cuda'") from None
+        raise NfdrlError(f"unknown device {name!r:.80}: use 'auto', 'cpu' or 'cuda'") from None
+    try:
+        torch.ones(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        said = " ".join(str(error).split())[:120]
+        raise NfdrlError(f"device {str(name)!r} cannot be used on this machine: {said}") from None
+    return device

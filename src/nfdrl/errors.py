@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +41,22 @@ def check_at_least(least: int, **values: int) -> None:
     for name, value in values.items():
         if value < least:
             raise NfdrlError(f"{name} must be at least {least}, got {value}")
+
+
+def check_numbers(settings: Any, kind: type | None = None) -> None:
+    """Refuse settings with a count below 1 or a number that is not finite; with `kind`, among the fields of that."""
+    for field in fields(kind or settings):
+        name, value = field.name, getattr(settings, field.name)
+        if field.type in (int, "int"):
+            check_at_least(1, **{name: value})
+        if type(value) is float and not math.isfinite(value):
+            raise NfdrlError(f"{name} must be finite, got {value}")
+
+
+def check_seed(seed: object) -> None:
+    """Refuse a seed that some generator cannot take."""
+    if not isinstance(seed, Integral) or not 0 <= int(seed) < 1 << 32:
+        raise NfdrlError(f"seed must be a whole number from 0 to 4,294,967,295, got {seed!r:.50}")
 
 
 def whole(name: str, value: float | str) -> int:

@@ -63,6 +63,37 @@ def replace_file(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
+class Appender:
+    """A file that grows by whole pieces; those that cannot be written wait until they can be.
+
+    A file that is empty begins with `header`. It is never written through a symbolic link.
+    """
+
+    def __init__(self, path: Path, header: bytes = b"") -> None:
+        self.path, self.header = path, header
+        self.waiting: list[bytes] = []
+        self._whole: int | None = None  # the size to return to after a piece was half written
+
+    def flush(self) -> None:
+        """Write what is waiting; if that fails, the file stays as it was and the pieces go on waiting."""
+        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            if self._whole is not None:
+                os.ftruncate(handle, self._whole)
+            self._whole = os.fstat(handle).st_size
+            rest = memoryview(b"".join(self.waiting if self._whole else [self.header, *self.waiting]))
+            try:
+                while rest:
+                    rest = rest[os.write(handle, rest) :]
+            except OSError:
+                os.ftruncate(handle, self._whole)
+                raise
+        finally:
+            os.close(handle)
+        self._whole = None
+        self.waiting.clear()
+
+
 def check_writable(folder: Path) -> None:
     """Make `folder`; refuse one that cannot be written to before any time is spent."""
     try:
@@ -71,6 +102,18 @@ def check_writable(folder: Path) -> None:
             pass
     except OSError as error:
         raise NfdrlError(f"cannot write to {str(folder)!r}: {error.strerror or error}") from None
+
+
+def check_file_name(path: Path) -> None:
+    """Refuse a file that could not be made, before any time is spent; no folder is made for it yet."""
+    inside = next(folder for folder in path.absolute().parents if folder.exists())
+    try:
+        with TemporaryFile(dir=inside):
+            path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise NfdrlError(f"cannot write {str(path)!r:.200}: {error.strerror or error}") from None
 
 
 def sync_folder(folder: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nfdrl.bellman import Valuation
 from nfdrl.engines import EngineName, Work, engine_for
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import NfdrlError, check_numbers
 from nfdrl.laws.base import Method
 from nfdrl.networks import Network
 from nfdrl.replay import Batch
@@ -45,6 +45,7 @@ class Optimisation:
             raise NfdrlError(f"target_every must be at least 1, got {self.target_every}")
         if not 0 < self.target_tau <= 1:
             raise NfdrlError(f"target_tau must lie in (0, 1], got {self.target_tau}")
+        check_numbers(self)
 
 
 class Learner:

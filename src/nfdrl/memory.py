@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from nfdrl.errors import NfdrlError
@@ -71,6 +73,39 @@ def check_memory(rows: int, row_bytes: int, available: int | None = None) -> Non
         f"a replay of {rows:,} transitions needs {gigabytes(rows * row_bytes)}, and {gigabytes(free)} of memory is "
         f"free: buffer_size may be at most {max(0, free - RESERVE) // row_bytes:,}; or set replay_on_disk to a folder"
     )
+
+
+def check_batch(rows: int, row_bytes: int) -> None:
+    """Refuse a batch that does not fit."""
+    free = available_memory()
+    if free is not None and rows * row_bytes > free:
+        raise NfdrlError(
+            f"a batch of {rows:,} transitions needs {gigabytes(rows * row_bytes)}, and {gigabytes(free)} of memory is "
+            "free: make batch_size smaller"
+        )
+
+
+def check_weights(count: int) -> None:
+    """Refuse a network that does not fit: its weights, their copy, gradients, and two moments each."""
+    free, needed = available_memory(), 5 * 4 * count
+    if free is not None and needed > free:
+        raise NfdrlError(
+            f"a network of {count:,} weights needs {gigabytes(needed)} to learn, and {gigabytes(free)} of memory is "
+            "free: make its layers smaller"
+        )
+
+
+@contextmanager
+def fitting(what: str) -> Iterator[None]:
+    """Say what did not fit into memory; PyTorch has no error of its own for that."""
+    try:
+        yield
+    except (MemoryError, OverflowError):
+        raise NfdrlError(f"{what} does not fit into memory") from None
+    except (RuntimeError, TypeError, ValueError) as error:
+        if re.search(r"alloc|memory|overflow|too large|too big|dimension", str(error)):
+            raise NfdrlError(f"{what} does not fit into memory") from None
+        raise
 
 
 def check_disk(folder: Path, rows: int, row_bytes: int) -> None:

@@ -100,15 +100,16 @@ def row_shape(space: gymnasium.Space[Any]) -> tuple[int, ...]:
 
 def entry(space: gymnasium.Space[Any], observation: Any) -> Any:
     """An observation as it is assigned to an entry of an array."""
-    return tuple(_flat(space, observation)) if has_parts(space) else observation
+    return tuple(flat(space, observation)) if has_parts(space) else observation
 
 
-def _flat(space: gymnasium.Space[Any], value: Any) -> Iterator[Any]:
+def flat(space: gymnasium.Space[Any], value: Any) -> Iterator[Any]:
+    """The parts of an observation, in their order."""
     if not has_parts(space):
         yield value
     else:
         for (_, inner), (_, part) in zip(_items(space, space.spaces), _items(space, value), strict=True):  # type: ignore[attr-defined]
-            yield from _flat(inner, part)
+            yield from flat(inner, part)
 
 
 def stack(space: gymnasium.Space[Any], observations: Sequence[Any]) -> Array:
@@ -122,7 +123,7 @@ def rows(space: gymnasium.Space[Any], batch: Any) -> Array:
     """A batch as an array of observations: of a dict or tuple of arrays, a record per row."""
     if not has_parts(space) or (isinstance(batch, np.ndarray) and batch.dtype.names is not None):
         return np.asarray(batch)
-    columns = [np.asarray(column) for column in _flat(space, batch)]
+    columns = [np.asarray(column) for column in flat(space, batch)]
     records = np.zeros(len(columns[0]), storage_dtype(space))
     for name, column in zip(parts_of(space), columns, strict=True):
         records[name] = column
@@ -146,7 +147,7 @@ def as_rows(space: gymnasium.Space[Any], observation: Any) -> tuple[Array, bool]
 def _record_rows(space: gymnasium.Space[Any], observation: Any, dtype: np.dtype[Any]) -> tuple[Array, bool]:
     names = [*parts_of(space)]
     try:
-        columns = [np.asarray(column) for column in _flat(space, observation)]
+        columns = [np.asarray(column) for column in flat(space, observation)]
     except (KeyError, TypeError, ValueError, IndexError):
         raise NfdrlError(f"observations must have the parts {names} of {space}") from None
     shapes = [dtype[name].shape for name in names]

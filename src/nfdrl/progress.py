@@ -1,8 +1,10 @@
-"""Progress bars for the terminal."""
+"""Progress bars and messages for the terminal."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
@@ -51,3 +53,9 @@ class Progress:
             yield item
             self._bars.update(task, advance=1)
         self._bars.remove_task(task)
+
+
+def say(message: str) -> None:
+    """Print a line for the user, on standard error, if that can be written to: it may be a file on a full disk."""
+    with suppress(OSError):
+        print(f"nfdrl: {message}", file=sys.stderr, flush=True)

@@ -272,6 +272,8 @@ class Replay:
             dead = np.flatnonzero(~self.live[rows])
             if not dead.size:
                 return rows
+            if dead.size == size and not self.live.any():
+                raise NfdrlError("the replay holds no transition that can be sampled")
             rows[dead] = self._candidates(dead.size)
 
     def _candidates(self, size: int) -> Array:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from importlib.metadata import version
+from itertools import groupby
 from typing import Annotated
 
 import torch
@@ -23,6 +26,7 @@ from nfdrl.cli.settings import Settings
 from nfdrl.cli.train import Train
 from nfdrl.cli.watch import Watch
 from nfdrl.errors import NfdrlError
+from nfdrl.progress import say
 
 __all__ = ["main"]
 
@@ -46,6 +50,7 @@ verbs and an example of each:
 
 INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
+Verbs = Train | Evaluate | Export | Paper | Compare | Report | Page | Watch | Settings | Bench
 Verb = (
     Annotated[Train, tyro.conf.subcommand("train", description=inspect.getdoc(Train))]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate", description=inspect.getdoc(Evaluate))]
@@ -61,23 +66,59 @@ Verb = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns 0 for success, 2 for a user's mistake, 130 if interrupted."""
+    """Run the command line; returns 0, 2 for a user's mistake, 1 if the machine gave out, 130 if interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
         return 0
-    verb: Train | Evaluate | Export | Paper | Compare | Report | Page | Watch | Settings | Bench = tyro.cli(
-        Verb, prog="nfdrl", description=ABOUT, args=words or ["--help"]
-    )
+    verb = parsed(words or ["--help"])
     prepare_torch()
     try:
         return verb.run()
     except NfdrlError as error:
-        print(f"nfdrl: error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return 2
+    except OSError as error:
+        where = "" if error.filename is None else f": {str(error.filename)!r}"
+        say(f"error: {error.strerror or error}{where}")
+        return 1
+    except MemoryError:
+        say("error: out of memory")
+        return 1
     except KeyboardInterrupt:
-        print("nfdrl: interrupted", file=sys.stderr)
+        say("interrupted")
         return INTERRUPTED
+
+
+def parsed(words: Sequence[str]) -> Verbs:
+    """The verb of a command line; a malformed one exits with 2, after one line that says why."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            verb: Verbs = tyro.cli(Verb, prog="nfdrl", description=ABOUT, args=words)
+    except SystemExit as stop:
+        if stop.code:
+            say(f"error: {in_one_line(said.getvalue())}")
+        raise
+    return verb
+
+
+def in_one_line(box: str) -> str:
+    """What tyro says in a box: its first part, the nearest option, and where to read on.
+
+    >>> in_one_line("│ Unrecognized options: --sed │\\n│ ──── │\\n│ Perhaps you meant: │\\n│ --seed INT │")
+    'unrecognized options: --sed: did you mean --seed? (nfdrl --help)'
+    """
+    lines = [line.strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
+    parts = [
+        [line for line in group if line]
+        for rule, group in groupby(lines, lambda line: line.startswith("──"))
+        if not rule
+    ]
+    first = " ".join(parts[0] if parts else ["malformed command"])[:400].rstrip(".:")
+    near = [part[1].split()[0] for part in parts if part[:1] == ["Perhaps you meant:"] and len(part) > 1]
+    hint = f": did you mean {near[0]}?" if near else ""
+    return f"{first[:1].lower()}{first[1:]}{hint} (nfdrl --help)"
 
 
 def prepare_torch() -> None:

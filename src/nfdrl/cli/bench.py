@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from nfdrl.errors import unknown_name
+from nfdrl.errors import check_seed, unknown_name
 from nfdrl.files import check_writable
 from nfdrl.reports import command_of, provenance
 
@@ -40,6 +40,7 @@ class Bench:
     def run(self) -> int:
         if self.name not in BENCHMARKS:
             raise unknown_name("benchmark", self.name, BENCHMARKS)
+        check_seed(self.seed)
         check_writable(self.out)
         from nfdrl.bench.report import hand_over  # takes seconds to import: not for `--help`
 

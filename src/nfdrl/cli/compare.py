@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.errors import NfdrlError, check_at_least, unknown_name
 from nfdrl.files import check_writable
 from nfdrl.progress import Progress
 from nfdrl.reports import command_of, plain_row, provenance, write_report
@@ -76,12 +76,14 @@ class Compare:
         from nfdrl.evaluation.comparison import Budget, Problem, Store, compare
 
         torch.set_num_threads(1)  # the networks are too small to share
+        check_at_least(1, steps=self.steps, batch=self.batch, seeds=self.seeds)
         contenders = [contender(word) for word in split_words("methods", self.methods)]
         mdps = {word: finite_mdp(word) for word in split_words("envs", self.envs)}
         budget = Budget(20, 16, 20, 2) if self.smoke else Budget(self.steps, self.batch)
+        discounts = {word: self._discount(mdp) for word, mdp in mdps.items()}
         check_writable(self.out)
         begun = time.perf_counter()
-        problems = [Problem.of(word, mdp, self._discount(mdp)) for word, mdp in mdps.items()]
+        problems = [Problem.of(word, mdp, discounts[word]) for word, mdp in mdps.items()]
         store = Store(self.out / "cells", self.overwrite)
         seeds = 1 if self.smoke else self.seeds
         with Progress() as bars:

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from nfdrl.cli.train import warnings_as_lines
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import NfdrlError, check_at_least, check_seed
+from nfdrl.files import check_file_name
 
 if TYPE_CHECKING:
     from nfdrl.agent import Agent
+
+
+MOST_EPISODES = 10**8
 
 
 @dataclass(frozen=True)
@@ -73,12 +77,21 @@ class Evaluate:
         from nfdrl.agent import Agent
         from nfdrl.laws import find_method
 
-        if self.out is not None and self.out.exists():
-            raise NfdrlError(f"{str(self.out)!r} exists: name another file")
+        check_at_least(1, episodes=self.episodes)
+        if self.episodes > MOST_EPISODES:
+            raise NfdrlError(f"episodes must be at most {MOST_EPISODES:,}, got {self.episodes:,}")
+        check_seed(self.seed)
+        if self.out is not None:
+            if self.out.exists():
+                raise NfdrlError(f"{str(self.out)!r} exists: name another file")
+            check_file_name(self.out)
         if self.video is not None:
             from nfdrl.evaluation.video import check_video
 
             check_video(self.video)
+            check_at_least(1, video_steps=self.video_steps)
+            if self.fps is not None and not 0.01 <= self.fps <= 1000:
+                raise NfdrlError(f"fps must lie in [0.01, 1000], got {self.fps}")
         method = None if self.method is None else find_method(self.method)
         agent = Agent.load(self.run_folder, self.env, method=method, risk=self.risk, device=self.device, replay=False)
         if self.video is not None:

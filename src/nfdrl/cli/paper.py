@@ -12,9 +12,10 @@ import torch
 import tyro
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import NfdrlError, check_seed
 from nfdrl.paper import EXPERIMENTS, load
 from nfdrl.reports import command_of
 
@@ -47,6 +48,7 @@ class Paper:
 
     def run(self) -> int:
         torch.set_num_threads(1)  # the laws are too small to share
+        check_seed(self.seed)
         console = Console()
         if self.name == "list":
             console.print(_catalogue())
@@ -68,12 +70,12 @@ class Paper:
                 runs = self.runs if load(name).reads_runs else None
                 metrics = self._run_one(name, folder, console, runs, show=False)
             except NoRunsError as error:
-                summary.add_row(name, "", "", f"left out: {error}")
+                summary.add_row(name, "", "", escape(f"left out: {error}"))
             except NfdrlError as error:
                 failed += 1
-                summary.add_row(name, "", "", f"failed: {error}")
+                summary.add_row(name, "", "", escape(f"failed: {error}"))
             else:
-                summary.add_row(name, f"{metrics['seconds']:.1f}", str(len(metrics["rows"])), str(folder))
+                summary.add_row(name, f"{metrics['seconds']:.1f}", str(len(metrics["rows"])), escape(str(folder)))
         console.print(summary)
         return 2 if failed else 0
 
@@ -90,7 +92,8 @@ class Paper:
             if not tables:
                 console.print(_table(experiment.title, metrics["rows"], _cell))
             files = ["figure.png", "figure.svg", "metrics.json", *(f"{name}.csv" for name in tables)]
-            console.print(f"{metrics['seconds']:.1f} s; written: {out}/{', '.join(files)}", soft_wrap=True)
+            written = f"{metrics['seconds']:.1f} s; written: {out}/{', '.join(files)}"
+            console.print(escape(written), soft_wrap=True)
         return metrics
 
 
@@ -109,7 +112,7 @@ def _table(title: str, rows: list[dict[str, Any]], cell: Callable[[Any], str]) -
     caption = f"{ROWS} of {len(rows)} rows; all are in metrics.json" if len(rows) > ROWS else None
     table = Table(*(_words(key) for key in shown), title=title, caption=caption, box=box.SIMPLE, pad_edge=False)
     for row in rows[:ROWS]:
-        table.add_row(*(cell(row.get(key)) for key in shown))
+        table.add_row(*(escape(cell(row.get(key))) for key in shown))
     return table
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from nfdrl.files import check_writable
@@ -73,7 +74,9 @@ def print_rows(rows: Sequence[dict[str, Any]]) -> None:
         table.add_column(name, justify="left" if name in ("env", "method", "folder") else "right")
     for row in rows:
         cells = (f"{row[name]:,.4g}" if isinstance(row[name], float) else row[name] for name in COLUMNS)
-        table.add_row(*("—" if cell is None else f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
+        table.add_row(
+            *("—" if cell is None else f"{cell:,}" if isinstance(cell, int) else escape(cell) for cell in cells)
+        )
     Console().print(table)
 
 

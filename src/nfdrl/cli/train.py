@@ -14,6 +14,7 @@ import tyro
 from nfdrl.cli.counts import Count
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS, find_method
+from nfdrl.progress import say
 from nfdrl.settings import apply_settings
 
 if TYPE_CHECKING:
@@ -24,13 +25,12 @@ METHOD_HELP = (
     "A resumed run needs it only if the method is your own."
 )
 KEPT = ("method", "env", "seed", "preset", "set", "risk", "checkpoint_every", "out")  # by a resumed run
+ON_DISK = "replay_on_disk="  # but for this setting: where files are made is up to this command
 
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
     """Print warnings for the user as lines, without the place in the code."""
-    from nfdrl.runs.keeping import say
-
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_, **__: say(str(message))
@@ -100,6 +100,9 @@ class Train:
     overwrite: bool = False
     """Remove the run in --out first."""
 
+    force: bool = False
+    """Take the run from a process on another machine that is no longer there."""
+
     progress: bool = True
     """Show a progress bar."""
 
@@ -141,6 +144,7 @@ class Train:
             stop_at=self.stop_at,
             tensorboard=self.tensorboard,
             overwrite=self.overwrite,
+            force=self.force,
         )
         return run, preset.steps if self.steps is None else self.steps
 
@@ -150,11 +154,15 @@ class Train:
         if self.overwrite:
             raise NfdrlError("a run can be resumed or overwritten, not both: leave out --resume or --overwrite")
         own_method = find_method(self.method) if ":" in self.method else None
-        changed = [name for name in KEPT if self._given(name) is not None and not (own_method and name == "method")]
+        on_disk = [word for word in self.set if word.startswith(ON_DISK)]
+        allowed = {"method": own_method is not None, "set": len(on_disk) == len(self.set) == 1}
+        changed = [name for name in KEPT if self._given(name) is not None and not allowed.get(name)]
         if changed:
             raise NfdrlError(f"a resumed run keeps its own {', '.join(changed)}: leave out --{changed[0]}")
         own = {name: self._given(name) for name in ("keep", "evaluate", "evaluate_every", "stop_at", "tensorboard")}
-        return Run.resume(folder, method=own_method, exact=self.exact, device=self.device, **own), self.steps
+        own |= {"replay_on_disk": on_disk[0].removeprefix(ON_DISK)} if on_disk else {}
+        run = Run.resume(folder, method=own_method, exact=self.exact, device=self.device, force=self.force, **own)
+        return run, self.steps
 
     def _given(self, name: str) -> Any:
         """The value of an argument, or None if it is the default: a resumed run then keeps its own."""

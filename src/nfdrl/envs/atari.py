@@ -76,6 +76,8 @@ def protocol_from(settings: dict[str, Any]) -> AtariProtocol:
 class AtariStream:
     """Games stepped by ALE's own threads; a step is a `send` and a `receive`."""
 
+    reset_limit = 0.0  # ALE's resets end
+
     def __init__(self, game: str, protocol: AtariProtocol, num_envs: int) -> None:
         self.env = native(game, protocol, num_envs, AutoresetMode.SAME_STEP)
         self.protocol, self.num_envs = protocol, num_envs

@@ -230,7 +230,9 @@ def _find(name: str) -> gymnasium.envs.registration.EnvSpec:
     except ModuleNotFoundError as error:
         raise NfdrlError(f"environment {name!r} needs a module that is not installed: {error.name}") from None
     except (ValueError, TypeError):
-        raise NfdrlError(f"{name!r} is not an environment: it must name a module before the colon") from None
+        raise NfdrlError(f"{name!r:.80} is not an environment: it must name a module before the colon") from None
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        raise NfdrlError(f"environment {name!r:.80} cannot be imported: {_said(error)}") from None
     return spec
 
 
@@ -258,10 +260,14 @@ def _make(spec: gymnasium.envs.registration.EnvSpec) -> Env:
         raise _missing(str(error), spec.id) from None
     except ModuleNotFoundError as error:
         raise _missing(error.name or "", spec.id) from None
-    except TypeError as error:  # an unknown setting
-        raise NfdrlError(f"environment {spec.id!r} cannot be made with {spec.kwargs}: {error}") from None
-    except ValueError as error:  # a wrapper that does not record its arguments
-        raise NfdrlError(f"environment {spec.id!r} cannot be made again: {error}") from None
+    except (Exception, SystemExit) as error:  # an unknown setting, or whatever its constructor raises
+        given = f" with {spec.kwargs!r:.200}" if spec.kwargs else ""
+        raise NfdrlError(f"environment {spec.id!r} cannot be made{given}: {_said(error)}") from None
+
+
+def _said(error: BaseException) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _missing(what: str, name: str) -> NfdrlError:

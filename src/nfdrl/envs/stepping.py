@@ -12,10 +12,13 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from nfdrl.envs.watching import EnvironmentFailure, limited
 from nfdrl.errors import NfdrlError
-from nfdrl.observations import entry, has_parts, row_shape, rows, storage_dtype
+from nfdrl.observations import flat, has_parts, parts_of, storage_dtype
 
 Array = NDArray[Any]
+RESET_LIMIT = 600.0  # seconds
+LARGEST = float(np.finfo(np.float32).max)  # of what the replay keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Stream(Protocol):
     num_envs: int
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.spaces.Discrete
+    reset_limit: float  # seconds that a reset may take; 0 for any time
 
     def reset(self, seed: int | None = None) -> Array:
         """Start an episode in each environment; returns the first observations."""
@@ -62,54 +66,44 @@ class DirectStream:
     """Single environments stepped one after another, without the copies of Gymnasium's vector classes."""
 
     def __init__(self, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
-        self.envs, self.num_envs = tuple(map(_recorded, envs)), len(envs)
+        self.envs, self.num_envs = tuple(envs), len(envs)
         self.observation_space = envs[0].observation_space
         assert isinstance(envs[0].action_space, gymnasium.spaces.Discrete)
         self.action_space = envs[0].action_space
         self._start = int(self.action_space.start)
-        space = self.observation_space
-        dtype = storage_dtype(space) if has_parts(space) else space.dtype
-        self._observation = np.zeros((self.num_envs, *row_shape(space)), dtype)
+        self.reset_limit = RESET_LIMIT
+        self._form = form_of(self.observation_space)
+        self._observation = np.zeros((self.num_envs, *self._form.shape), self._form.dtype)
         self._reward = np.zeros(self.num_envs)
         self._terminated, self._truncated = np.zeros((2, self.num_envs), np.bool_)
 
     def reset(self, seed: int | None = None) -> Array:
-        for k, env in enumerate(self.envs):
-            self._observation[k] = env.reset(seed=None if seed is None else seed + k)[0]
+        for k in range(self.num_envs):
+            self._reset(k, None if seed is None else seed + k)
         return self._observation
+
+    def _reset(self, k: int, seed: int | None = None) -> None:
+        with limited(self.reset_limit, f"reset of environment {k}"):
+            observation = self.envs[k].reset(seed=seed)[0]
+        self._observation[k] = self._form.checked(observation, k)
 
     def step(self, action: Array) -> Step:
         reward, terminated, truncated = self._reward, self._terminated, self._truncated
         observation = self._observation
         reached = observation
         for k, chosen in enumerate(action.tolist()):
-            observation[k], reward[k], terminated[k], truncated[k], _ = self.envs[k].step(chosen + self._start)
+            found, reward[k], terminated[k], truncated[k], _ = self.envs[k].step(chosen + self._start)
+            observation[k] = self._form.checked(found, k)
         fresh = terminated | truncated
         if np.count_nonzero(fresh):
             reached = observation.copy()
             for k in np.flatnonzero(fresh).tolist():
-                observation[k] = self.envs[k].reset()[0]
+                self._reset(k)
         return Step(reward, terminated, truncated, reached, observation, fresh)
 
     def close(self) -> None:
         for env in self.envs:
             env.close()
-
-
-class Recorded(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose dicts and tuples come as the entries of an array."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(seed=seed, options=options)
-        return entry(self.observation_space, observation), info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return entry(self.observation_space, observation), reward, terminated, truncated, info
-
-
-def _recorded(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    return Recorded(env) if has_parts(env.observation_space) else env
 
 
 class VectorStream:
@@ -125,16 +119,22 @@ class VectorStream:
         assert isinstance(env.single_action_space, gymnasium.spaces.Discrete)
         self.action_space = env.single_action_space
         self._start = int(self.action_space.start)
+        self.reset_limit = RESET_LIMIT
+        self._form, self._single = form_of(self.observation_space, self.num_envs), form_of(self.observation_space)
         self._mode = autoreset_mode(env)
         self._ended = np.zeros(self.num_envs, np.bool_)
 
     def reset(self, seed: int | None = None) -> Array:
         self._ended[:] = False
-        return rows(self.observation_space, self.env.reset(seed=seed)[0])
+        with limited(self.reset_limit, "reset"):
+            observation = self.env.reset(seed=seed)[0]
+        return self._form.checked(observation)
 
     def step(self, action: Array) -> Step:
-        observed, reward, terminated, truncated, info = self.env.step(action + self._start if self._start else action)
-        observation, ended = rows(self.observation_space, observed), np.asarray(terminated) | np.asarray(truncated)
+        with limited(self.reset_limit, "a step, which may reset"):
+            observed, *rest, info = self.env.step(action + self._start if self._start else action)
+        reward, terminated, truncated = (self._column(part) for part in rest)
+        observation, ended = self._form.checked(observed), terminated | truncated
         reached = observation
         if self._mode == AutoresetMode.NEXT_STEP:
             fresh, live = self._ended, ~self._ended
@@ -142,11 +142,35 @@ class VectorStream:
             return Step(reward, terminated, truncated, reached, observation, fresh, live)
         if ended.any():
             if self._mode == AutoresetMode.SAME_STEP:
-                reached = _with_final(self.observation_space, observation, ended, info)
+                reached = self._with_final(observation, ended, info)
             else:
                 reached = observation.copy()
-                observation = rows(self.observation_space, self.env.reset(options={"reset_mask": ended})[0])
+                with limited(self.reset_limit, "reset"):
+                    following = self.env.reset(options={"reset_mask": ended})[0]
+                observation = self._form.checked(following)
         return Step(reward, terminated, truncated, reached, observation, ended)
+
+    def _with_final(self, observation: Array, ended: Array, info: dict[str, Any]) -> Array:
+        """The observations, with the final one of each episode that ended."""
+        if "final_obs" not in info:
+            raise NfdrlError(
+                "a vector environment with SAME_STEP autoreset ended an episode without info['final_obs']: "
+                "the last transition cannot be stored"
+            )
+        reached, final = observation.copy(), info["final_obs"]
+        # Either an array of all rows (Atari's native vector environment) or an object array with None where none ended.
+        for k in np.flatnonzero(ended).tolist():
+            reached[k] = self._single.checked(final[k], k)
+        return reached
+
+    def _column(self, values: Any) -> Array:
+        """Rewards or flags: one per environment."""
+        found = np.asarray(values)
+        if found.shape != (self.num_envs,):
+            raise NfdrlError(
+                f"rewards and flags of {self.num_envs} environments must have that length, got {found.shape}"
+            )
+        return found
 
     def close(self) -> None:
         self.env.close()
@@ -165,43 +189,104 @@ def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
     return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
 
 
-def _with_final(space: gymnasium.Space[Any], observation: Array, ended: Array, info: dict[str, Any]) -> Array:
-    """The observations, with the final one of each episode that ended."""
-    if "final_obs" not in info:
-        raise NfdrlError(
-            "a vector environment with SAME_STEP autoreset ended an episode without info['final_obs']: "
-            "the last transition cannot be stored"
-        )
-    reached, final = observation.copy(), info["final_obs"]
-    # Either an array of all rows (Atari's native vector environment) or an object array with None where none ended.
-    for k in np.flatnonzero(ended):
-        reached[k] = entry(space, final[k])
-    return reached
+def form_of(space: gymnasium.Space[Any], num_envs: int | None = None) -> Form | PartsForm:
+    """What observations of a space look like, each or of all environments at once."""
+    return PartsForm(space, num_envs) if has_parts(space) else Form(space, num_envs)
+
+
+class Form:
+    """What observations of a space look like, each or of all environments at once: nothing is broadcast or rounded."""
+
+    def __init__(self, space: gymnasium.Space[Any], num_envs: int | None = None) -> None:
+        assert space.shape is not None
+        self.space, self.dtype = space, np.dtype(space.dtype)
+        self.shape = space.shape if num_envs is None else (num_envs, *space.shape)
+        self._range = _range(space)
+        self._plain = {self.dtype}  # dtypes that lose nothing
+
+    def checked(self, observation: Any, env: int | None = None) -> Array:
+        """The observation as an array that fits the space."""
+        found = observation if type(observation) is np.ndarray else np.asarray(observation)
+        if found.shape != self.shape:
+            raise self._misfit(env, f"of shape {found.shape} instead of {self.shape}")
+        if found.dtype not in self._plain:
+            self._check_dtype(found, env)
+        if self._range is not None and not ((found >= self._range[0]) & (found < self._range[1])).all():
+            raise self._misfit(env, f"outside {self.space}")
+        return found
+
+    def _check_dtype(self, found: Array, env: int | None) -> None:
+        if np.can_cast(found.dtype, self.dtype, "same_kind"):
+            self._plain.add(found.dtype)
+            return
+        try:
+            with np.errstate(all="ignore"):
+                same = np.array_equal(found.astype(self.dtype), found)
+        except (TypeError, ValueError):
+            same = False
+        if not same:
+            raise self._misfit(env, f"of {found.dtype} whose values are not {self.dtype}")
+
+    def _misfit(self, env: int | None, how: str) -> NfdrlError:
+        return NfdrlError(f"{'environments' if env is None else f'environment {env}'} gave an observation {how}")
+
+
+class PartsForm:
+    """The same for dicts and tuples: checked part by part, and then an entry of an array of records, or the array."""
+
+    def __init__(self, space: gymnasium.Space[Any], num_envs: int | None = None) -> None:
+        self.space, self.num_envs = space, num_envs
+        self.dtype, self.shape = storage_dtype(space), ()
+        self._forms = {name: Form(part, num_envs) for name, part in parts_of(space).items()}
+
+    def checked(self, observation: Any, env: int | None = None) -> Any:
+        """The observation as a tuple of its parts, or as one record per environment."""
+        try:
+            parts = [*flat(self.space, observation)]
+        except (KeyError, TypeError, ValueError, IndexError):
+            which = "environments" if env is None else f"environment {env}"
+            raise NfdrlError(f"{which} gave an observation without the parts {[*self._forms]}") from None
+        columns = [form.checked(part, env) for form, part in zip(self._forms.values(), parts, strict=True)]
+        if self.num_envs is None:
+            return tuple(columns)
+        records = np.zeros(self.num_envs, self.dtype)
+        for name, column in zip(self._forms, columns, strict=True):
+            records[name] = column
+        return records
+
+
+def _range(space: gymnasium.Space[Any]) -> tuple[Any, Any] | None:
+    """From where to where, exclusively, the whole numbers of a space go."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return space.start, space.start + space.n
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec
+    return (0, 2) if isinstance(space, gymnasium.spaces.MultiBinary) else None
 
 
 def check_step(step: Step, number: int) -> None:
-    """Refuse NaN and infinity in what an environment returned, naming the step and the environment."""
+    """Refuse what the replay cannot hold: NaN, infinity, numbers beyond float32; errors name step and environment."""
     reward = step.reward
     # Python checks a single number faster than NumPy.
-    finite = math.isfinite(reward[0]) if reward.size == 1 else bool(np.isfinite(reward).all())
-    if not finite:
-        env = int(np.flatnonzero(~np.isfinite(reward))[0])
-        raise NfdrlError(f"environment {env} gave a reward of {reward[env]} at step {number}")
+    good = abs(reward[0]) <= LARGEST if reward.size == 1 else bool((np.abs(reward) <= LARGEST).all())
+    if not good:
+        env = int(np.flatnonzero(~(np.abs(reward) <= LARGEST))[0])
+        raise EnvironmentFailure(f"environment {env} gave a reward of {reward[env]} at step {number:,}")
     check_observation(step.reached, number)
+    if step.observation is not step.reached:  # an episode was reset
+        check_observation(step.observation, number)
 
 
 def check_observation(observation: Array, number: int) -> None:
-    """Refuse NaN and infinity in observations of all environments."""
-    kind = observation.dtype.kind
-    if kind == "V":
-        for name in observation.dtype.names or ():
-            check_observation(observation[name], number)
-    if kind != "f":
+    """Refuse NaN, infinity and numbers beyond float32 in observations of all environments."""
+    for name in observation.dtype.names or ():
+        check_observation(observation[name], number)
+    if observation.dtype.kind != "f":
         return
-    # A finite sum has only finite terms; the slow test is for a sum that overflowed.
-    if math.isfinite(observation.sum()):
+    # A finite sum has only finite terms; the slow test is for a sum that overflowed, and for more than float32 holds.
+    if observation.dtype.itemsize <= 4 and math.isfinite(observation.sum()):
         return
-    rows = np.isfinite(observation).reshape(len(observation), -1).all(-1)
+    rows = (np.abs(observation) <= LARGEST).reshape(len(observation), -1).all(-1)
     if not rows.all():
         env = int(np.flatnonzero(~rows)[0])
-        raise NfdrlError(f"environment {env} gave an observation that is not finite at step {number}")
+        raise EnvironmentFailure(f"environment {env} gave an observation that is not finite at step {number:,}")

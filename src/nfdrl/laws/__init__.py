@@ -62,8 +62,9 @@ def _imported(name: str) -> Method:
     module, _, attribute = name.partition(":")
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise NfdrlError(f"method {name!r} cannot be imported: {error}") from None
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        said = " ".join(str(error).split())[:200]
+        raise NfdrlError(f"method {name!r:.80} cannot be imported: {type(error).__name__}: {said}") from None
     if not isinstance(found, Method):
         raise NfdrlError(f"{name!r} must be an instance of nfdrl.laws.Method, got {type(found).__name__}")
     return found

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nfdrl.colours import GREEN
-from nfdrl.errors import NfdrlError, check_at_least
+from nfdrl.errors import NfdrlError, check_at_least, check_numbers, unknown_name
 from nfdrl.laws.base import Law, LinearHead, Method, TabularDecay
 from nfdrl.laws.fitting import FIT_LEVELS, Fit, Track, Truths, fit_returns, quantiles_of
 from nfdrl.laws.flow import MIN_SCALE, FlowLaw
@@ -22,7 +22,7 @@ from nfdrl.laws.pushforward import PushforwardLaw
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.l2 import L2
 from nfdrl.losses.surrogate import Surrogate
-from nfdrl.numerics.base_points import base_points
+from nfdrl.numerics.base_points import RULES, base_points
 from nfdrl.numerics.constants import constant
 from nfdrl.numerics.normal import SQRT_HALF, normal_cdf
 
@@ -110,6 +110,9 @@ class AnchoredMethod(Method):
                 raise NfdrlError(f"{name} must be positive, got {getattr(self, name)}")
         if not 0 <= self.anchor <= 1:
             raise NfdrlError(f"anchor must lie in [0, 1], got {self.anchor}")
+        if self.points not in RULES:
+            raise unknown_name("points", self.points, RULES)
+        check_numbers(self)
 
     @property
     def name(self) -> str:

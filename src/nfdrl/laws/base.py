@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from nfdrl.laws.fitting import Fit, Track, Truths
 
 QUADRATURE_POINTS = 2048
+HALVES = (torch.float16, torch.bfloat16)
 SHOWN = 6  # laws in a repr
 TabularDecay = Literal["linear", "quadratic"]
 
@@ -85,8 +87,8 @@ class Law(ABC):
         return self._at_points(self._quantile, tau, "tau")
 
     def cdf(self, y: Tensor | float) -> Tensor:
-        """P(Z ≤ y)."""
-        return self._at_points(self._cdf, y)
+        """P(Z ≤ y); NaN at NaN."""
+        return self._at_returns(self._cdf, y)
 
     def cvar(self, alpha: Tensor | float) -> Tensor:
         """The mean of the worst fraction `alpha` in (0, 1) of the returns (lower CVaR)."""
@@ -98,19 +100,28 @@ class Law(ABC):
 
     def _random_levels(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """`n` independent levels in (0, 1) for each law; shape `batch_shape + (n,)`."""
-        like = self.reference
+        like = checked_dtype(self.reference)
         uniform = torch.rand(*self.batch_shape, n, generator=generator, dtype=like.dtype, device=like.device)
         eps = torch.finfo(like.dtype).eps
         return uniform.clamp(eps, 1 - eps)
 
     def _at_points(self, function: Callable[[Tensor], Tensor], at: Tensor | float, level: str | None = None) -> Tensor:
-        like = self.reference
+        like = checked_dtype(self.reference)
         points = torch.as_tensor(at, dtype=like.dtype, device=like.device)
         if level is not None and not torch.compiler.is_compiling():  # a trace has no values to check
             check_open_unit(level, points)
         if points.ndim == 0:
             return function(points.unsqueeze(0)).squeeze(-1)
         return function(points)
+
+    def _at_returns(self, function: Callable[[Tensor], Tensor], y: Tensor | float) -> Tensor:
+        """A function of returns, which is NaN at NaN and sends no gradient there."""
+
+        def known(points: Tensor) -> Tensor:
+            unknown = points.isnan()
+            return torch.where(unknown, torch.nan, function(torch.where(unknown, 0.0, points)))
+
+        return self._at_points(known, y)
 
 
 def _few(values: Tensor) -> str:
@@ -133,14 +144,26 @@ class DensityLaw(Law):
         """Log-density at returns `y` of shape (..., K)."""
 
     def log_prob(self, y: Tensor | float) -> Tensor:
-        """The log-density at `y`; -inf outside the support."""
-        return self._at_points(self._log_prob, y)
+        """The log-density at `y`; -inf outside the support, NaN at NaN."""
+        return self._at_returns(self._log_prob, y)
 
     def pdf(self, y: Tensor | float) -> Tensor:
         """The density at `y`, capped at the square root of the largest float so that gradients stay finite."""
-        log_prob = self.log_prob(y)
-        ceiling = 0.5 * torch.log(torch.tensor(torch.finfo(log_prob.dtype).max)).item()
-        return log_prob.clamp(max=ceiling).exp()
+        return capped_exp(self.log_prob(y))
+
+
+def capped_exp(log_density: Tensor) -> Tensor:
+    """The exponential, at most the square root of the largest float, so that gradients stay finite."""
+    return log_density.clamp(max=0.5 * math.log(torch.finfo(log_density.dtype).max)).exp()
+
+
+def checked_dtype(value: Tensor) -> Tensor:
+    """Refuse floats of 16 bits: a CDF or a quantile would have two or three digits, where PyTorch has them at all."""
+    if value.dtype in HALVES:
+        raise NfdrlError(
+            f"laws need float32 or float64, got {value.dtype}: convert with .float()".replace("torch.", "")
+        )
+    return value
 
 
 class Head(nn.Module, ABC):
@@ -153,6 +176,7 @@ class Head(nn.Module, ABC):
     def __call__(self, features: Tensor) -> Law:
         law = super().__call__(features)
         assert isinstance(law, Law)
+        checked_dtype(law.reference)
         return law
 
 
@@ -173,7 +197,8 @@ class LinearHead(Head):
         """The laws of raw outputs; shape (..., A · outputs) → batch shape (..., A)."""
 
     def forward(self, features: Tensor) -> Law:
-        return self.read(self.linear(features))
+        raw: Tensor = self.linear(features)
+        return self.read(raw.float() if raw.dtype in HALVES else raw)
 
 
 class Method(ABC):

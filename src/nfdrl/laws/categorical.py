@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nfdrl.colours import ORANGE
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import NfdrlError, check_numbers
 from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.fitting import LEVELS, Fit, Track, Truths, quantiles_of
@@ -85,6 +85,7 @@ class C51(Method):
     def __post_init__(self) -> None:
         if self.atoms < 2 or not self.v_min < self.v_max:
             raise NfdrlError(f"c51 needs atoms ≥ 2 and v_min < v_max, got {self}")
+        check_numbers(self)
 
     def head(self, features: int, actions: int) -> CategoricalHead:
         return CategoricalHead(features, actions, self.atoms, self.v_min, self.v_max)

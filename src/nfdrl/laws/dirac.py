@@ -8,6 +8,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from nfdrl.errors import NfdrlError, check_numbers
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.fitting import Fit, Track, Truths
 from nfdrl.numerics.atoms import bellman_coefficients, common_shape
@@ -73,6 +74,11 @@ class DQN(Method):
 
     # error from which the loss grows linearly
     huber_threshold: float | None = 1.0  # Mnih et al. 2015, Methods: error clipped to [−1, 1]; None is the plain square
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.huber_threshold is not None and not self.huber_threshold > 0:
+            raise NfdrlError(f"huber_threshold must be positive or None, got {self.huber_threshold}")
 
     def head(self, features: int, actions: int) -> DiracHead:
         return DiracHead(features, actions)

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from nfdrl.colours import BLUE, GREEN, VERMILLION
-from nfdrl.errors import NfdrlError, check_finite, check_positive, unknown_name
-from nfdrl.laws.base import DensityLaw, Law, LinearHead, Method, select_rows
+from nfdrl.errors import NfdrlError, check_finite, check_numbers, check_positive, unknown_name
+from nfdrl.laws.base import DensityLaw, Law, LinearHead, Method, checked_dtype, select_rows
 from nfdrl.laws.fitting import FIT_LEVELS, Fit, Track, Truths, fit_returns, quantiles_of
 from nfdrl.laws.pushforward import ChainLaw, PushforwardLaw
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.l2 import L2
 from nfdrl.losses.surrogate import Surrogate
-from nfdrl.numerics.base_points import base_points
+from nfdrl.numerics.base_points import RULES, base_points
 from nfdrl.numerics.constants import constant
 from nfdrl.numerics.flows import Flow, MixtureCDF
 from nfdrl.numerics.mixture import mixture_erf
@@ -82,9 +82,15 @@ class FlowLaw(PushforwardLaw):
                 f"got {tuple(self.bound.shape)}, {tuple(self.center.shape)}"
             )
         for name in ("weights", "locations", "scales", "bound", "center"):
-            check_finite(name, getattr(self, name))
+            check_finite(name, checked_dtype(getattr(self, name)))
         check_positive("scales", self.scales)
         check_positive("bound", self.bound)
+        largest = 0.5 * math.sqrt(torch.finfo(self.bound.dtype).max)
+        if bool((self.bound > largest).any()):
+            kind = str(self.bound.dtype).removeprefix("torch.")
+            raise NfdrlError(
+                f"bound must be at most {largest:.2g} for a variance in {kind}, got {self.bound.max():.3g}"
+            )
         total = self.weights.sum(-1)
         if bool((self.weights < 0).any()) or bool(((total - 1).abs() > 1e-4).any()):
             raise NfdrlError("weights must be non-negative and sum to 1 along their last axis")
@@ -233,9 +239,6 @@ class FlowMethod(Method):
     initial_bound: float = 1.0  # the scale of the returns, where it is known
 
     def __post_init__(self) -> None:
-        for name in ("components", "n_flows", "samples"):
-            if getattr(self, name) < 1:
-                raise NfdrlError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.initial_bound <= 0 or self.terminal_std < 0:
             raise NfdrlError(
                 "initial_bound must be positive and terminal_std non-negative, "
@@ -243,6 +246,9 @@ class FlowMethod(Method):
             )
         if self.action_value not in ACTION_VALUES:
             raise unknown_name("action_value", self.action_value, ACTION_VALUES)
+        if self.points not in RULES:
+            raise unknown_name("points", self.points, RULES)
+        check_numbers(self)
 
     def head(self, features: int, actions: int) -> FlowHead:
         return FlowHead(features, actions, self.components, self.n_flows, self.initial_bound)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from nfdrl.colours import SKY
+from nfdrl.errors import NfdrlError, check_numbers
 from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Head, Law, Method, select_rows
 from nfdrl.laws.fitting import Fit, Track, Truths, quantiles_of
@@ -139,6 +140,14 @@ class FQF(Method):
     fraction_rmsprop_eps: float = 1e-5  # Yang et al. 2019, Appendix
     # norm to which their gradient is shortened
     fraction_max_grad_norm: float = 10.0  # ours: the gradient grows with the scale of the returns
+
+    def __post_init__(self) -> None:
+        check_numbers(self, FQF)
+        for name in ("huber_threshold", "fraction_lr", "fraction_rmsprop_alpha", "fraction_rmsprop_eps"):
+            if getattr(self, name) < 0:
+                raise NfdrlError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if not self.fraction_max_grad_norm > 0:
+            raise NfdrlError(f"fraction_max_grad_norm must be positive, got {self.fraction_max_grad_norm}")
 
     def head(self, features: int, actions: int) -> FractionHead:
         return FractionHead(features, actions, self.fractions, self.cosines, self.hidden)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nfdrl.colours import SKY
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import NfdrlError, check_numbers
 from nfdrl.laws.base import Head, Law, Method
 from nfdrl.losses.pinball import quantile_huber
 from nfdrl.numerics.atoms import atomic_cdf, atomic_variance, bellman_coefficients, equal_masses, midpoints
@@ -166,6 +166,11 @@ class IQN(Method):
     hidden: int = 512  # Mnih et al. 2015: the fully connected layer, which here follows the product with φ(τ)
     # error from which the loss grows linearly
     huber_threshold: float = 1.0  # κ of Dabney et al. 2018b, Section 4: 1
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.huber_threshold < 0:
+            raise NfdrlError(f"huber_threshold must be at least 0, got {self.huber_threshold}")
 
     def head(self, features: int, actions: int) -> ImplicitHead:
         return ImplicitHead(features, actions, self.cosines, self.hidden, self.acting_levels)

@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from nfdrl.errors import NfdrlError, check_finite
-from nfdrl.laws.base import Law, select_rows
+from nfdrl.laws.base import Law, capped_exp, checked_dtype, select_rows
 from nfdrl.numerics.atoms import bellman_coefficients
 
 MASS_TOLERANCE = 1e-6  # how far from 1 the masses may sum before they are refused
@@ -38,7 +38,7 @@ class MixtureLaw(Law):
         if weights.ndim == 0 or weights.shape[-1] == 0:
             raise NfdrlError(f"a mixture needs a last axis of components, got shape {tuple(weights.shape)}")
         for name, value in (("weights", weights), ("means", means), ("stds", stds)):
-            check_finite(name, value)
+            check_finite(name, checked_dtype(value))
         if bool((stds < 0).any()):
             raise NfdrlError(f"stds must be at least 0, got {float(stds.min())}")
         self.weights, self.means, self.stds = _normalised(weights), means, stds
@@ -91,15 +91,15 @@ class MixtureLaw(Law):
 
     def cdf_left(self, y: Tensor | float) -> Tensor:
         """P(Z < y): the left limit of the CDF."""
-        return self._at_points(lambda at: self._mass_until(at, closed=False), y)
+        return self._at_returns(lambda at: self._mass_until(at, closed=False), y)
 
     def log_prob(self, y: Tensor | float) -> Tensor:
-        """The log-density at `y`; an error where the law has an atom."""
-        return self._at_points(self._log_prob, y)
+        """The log-density at `y`; NaN at NaN, and an error where the law has an atom."""
+        return self._at_returns(self._log_prob, y)
 
     def pdf(self, y: Tensor | float) -> Tensor:
         """The density at `y`; an error where the law has an atom."""
-        return self.log_prob(y).exp()
+        return capped_exp(self.log_prob(y))
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """`n` independent returns: a component by its weight, then a Gaussian step from its mean."""

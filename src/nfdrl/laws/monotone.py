@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nfdrl.colours import GREEN
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import NfdrlError, check_numbers
 from nfdrl.laws.base import DensityLaw, Head, Law, Method, select_rows
 from nfdrl.laws.fitting import Fit, Track, Truths
 from nfdrl.numerics.atoms import bellman_coefficients, common_shape, midpoints
@@ -196,6 +196,7 @@ class UMDQN(Method):
     def __post_init__(self) -> None:
         if self.points < 4 or not self.v_min < self.v_max:
             raise NfdrlError(f"umdqn needs points ≥ 4 and v_min < v_max, got {self}")
+        check_numbers(self)
 
     def head(self, features: int, actions: int) -> MonotoneHead:
         return MonotoneHead(features, actions, self.hidden, self.points, self.v_min, self.v_max)

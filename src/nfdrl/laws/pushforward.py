@@ -73,8 +73,10 @@ class PushforwardLaw(DensityLaw):
     def _unit_position(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """u = (y − center + G)/2G inside the support, ½ elsewhere; whether y is inside; whether it is past the top."""
         center, bound = self.center.unsqueeze(-1), self.bound.unsqueeze(-1)
-        ratio = (y - center) / torch.where(bound > 0, bound, 1)
-        inside = (ratio.abs() < 1) & (bound > 0)
+        unit = torch.where(bound > 0, bound, 1)
+        inside = (((y - center) / unit).abs() < 1) & (bound > 0)
+        # The quotient is made again from points inside alone: an infinite one would send NaN to the bound.
+        ratio = (torch.where(inside, y, center) - center) / unit
         return torch.where(inside, 0.5 * (ratio + 1), 0.5), inside, y - center >= bound
 
     def _moved(self, reward: Tensor | float, discount: Tensor | float) -> tuple[Tensor, Tensor]:

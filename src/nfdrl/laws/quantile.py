@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nfdrl.colours import PURPLE
+from nfdrl.errors import NfdrlError, check_numbers
 from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.fitting import Fit, Track, Truths, quantiles_of
@@ -71,6 +72,11 @@ class QRDQN(Method):
     quantiles: int = 200  # Dabney et al. 2018, Section 5 (Atari): N = 200
     # error from which the loss grows linearly
     huber_threshold: float = 1.0  # Dabney et al. 2018, QR-DQN-1: κ = 1; 0 is the pinball loss of QR-DQN-0
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.huber_threshold < 0:
+            raise NfdrlError(f"huber_threshold must be at least 0, got {self.huber_threshold}")
 
     def head(self, features: int, actions: int) -> QuantileHead:
         return QuantileHead(features, actions, self.quantiles)

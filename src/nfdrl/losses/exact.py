@@ -9,7 +9,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import NfdrlError, check_numbers
 from nfdrl.losses.distance import Distance, root, signed_masses
 from nfdrl.losses.grid import joint_range
 from nfdrl.numerics.kde import MARGIN, Grid, bin_linear, smooth
@@ -37,6 +37,7 @@ class Exact(Distance):
         """Refuse settings that cannot work."""
         if not self.bandwidth >= 0:
             raise NfdrlError(f"bandwidth must be non-negative, got {self.bandwidth}")
+        check_numbers(self)
 
     def __call__(self, predicted: Tensor, target: Tensor, log_densities: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """The distance of each row; shapes (B, N), (B, M) → (B,)."""

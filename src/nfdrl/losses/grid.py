@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.errors import NfdrlError, check_numbers, unknown_name
 from nfdrl.losses.distance import Distance, signed_masses
 from nfdrl.numerics.constants import constant
 from nfdrl.numerics.kde import KERNELS, MARGIN, Grid, Kernel, smooth
@@ -50,6 +50,7 @@ class GridDistance(Distance):
             )
         if self.grid_size is not None and self.grid_size < 4:
             raise NfdrlError(f"grid_size must be at least 4, got {self.grid_size}")
+        check_numbers(self)
 
     @abstractmethod
     def weight(self, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from nfdrl.errors import NfdrlError
+from nfdrl.evaluation.comparison import Store
 from nfdrl.files import check_writable
 from nfdrl.progress import Progress
 from nfdrl.reports import Row, plain, plain_row, provenance, write_report
@@ -39,7 +40,8 @@ class Experiment:
     """One figure of the paper: how its numbers are computed and how they are drawn.
 
     `compute(seed, smoke, progress)` must depend on its arguments alone; `smoke` asks for the smallest run that goes
-    through the same code. One that `reads_runs` takes a folder of them as well, or None.
+    through the same code. One that `reads_runs` takes a folder of them as well, or None; one that `keeps_parts` a store
+    in cells/, where it finds what an interrupted command has finished.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Experiment:
     compute: Callable[..., Result]
     draw: Callable[[Result], Figure]
     reads_runs: bool = False
+    keeps_parts: bool = False
 
 
 def run_experiment(
@@ -61,7 +64,9 @@ def run_experiment(
     """Compute and draw; write figure.png, figure.svg, metrics.json and tables; return what metrics.json says."""
     if runs is not None and not experiment.reads_runs:
         raise NfdrlError(f"experiment {experiment.name!r} reads no runs: leave --runs out")
-    extra = {"runs": runs} if experiment.reads_runs else {}
+    extra: dict[str, Any] = {"runs": runs} if experiment.reads_runs else {}
+    if experiment.keeps_parts:
+        extra["store"] = Store(out / "cells")
     check_writable(out)
     begun = time.perf_counter()
     with progress or Progress() as bars:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from textwrap import fill
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from nfdrl.colours import GREY, LIGHT
@@ -16,7 +19,7 @@ from nfdrl.errors import NfdrlError
 from nfdrl.paper.base import Experiment, NoRunsError, Result
 from nfdrl.progress import Progress
 from nfdrl.reports import Row
-from nfdrl.runs.reading import RunRecord, find_runs
+from nfdrl.runs.reading import RunRecord, differing, find_runs
 from nfdrl.style import color_of, figure, label_of, legend_below, line_of
 
 PONG = "ALE/Pong-v5"
@@ -24,7 +27,13 @@ RUNS = Path("results/pong")
 PAPER_STEPS = 10_000_000  # tab:hyperparameters, total_timesteps
 WORST, BEST = -21, 21  # points of a game that is lost and won outright
 TRAIN = f"nfdrl train --env {PONG} --method nfdrl-s --preset paper-atari --out {RUNS}/nfdrl-s-0"
-CLAIM = "The paper's own curve ends high and swings widely on the way; it gives no numbers."
+CLAIM = "The paper: with a fixed rate the curve ends high but remains highly unstable (without numbers)."
+WORDS = {
+    ("learning_rate_decay", "constant"): "constant rate",
+    ("learning_rate_decay", "linear"): "rate falls to 0",
+}
+WIDTH = 130  # letters in a line of the title
+LINES = ("-", "--", ":", "-.")
 
 
 def compute(seed: int, smoke: bool, progress: Progress, runs: Path | None = None) -> Result:  # noqa: ARG001
@@ -32,8 +41,9 @@ def compute(seed: int, smoke: bool, progress: Progress, runs: Path | None = None
     if runs is None and not RUNS.is_dir():
         raise NoRunsError(f"no runs in {str(RUNS)!r}: name a folder with --runs, or first `{TRAIN}`")
     found = _of_one_env(find_runs(RUNS if runs is None else runs))
-    rows = [_row(run) for run in found]
-    shown = ("method", "seed", "steps", "frames", "of_paper", "best", "last", "fall", "evaluation")
+    variants = [described(settings) for settings in differing(found)]
+    rows = [_row(run, variant) for run, variant in zip(found, variants, strict=True)]
+    shown = ("method", "variant", "seed", "steps", "frames", "of_paper", "best", "last", "fall", "evaluation")
     return Result(rows, found, {"runs": [{name: row[name] for name in shown} for row in rows]})
 
 
@@ -45,12 +55,22 @@ def _of_one_env(runs: list[RunRecord]) -> list[RunRecord]:
     return [run for run in runs if run.game == chosen]
 
 
-def _row(run: RunRecord) -> Row:
+def described(settings: Mapping[str, Any]) -> str | None:
+    """Settings in words, or as `--set` takes them.
+
+    >>> described({"learning_rate_decay": "constant", "n_step": 3})
+    'constant rate, n_step=3'
+    """
+    return ", ".join(WORDS.get((name, str(value)), f"{name}={value}") for name, value in settings.items()) or None
+
+
+def _row(run: RunRecord, variant: str | None) -> Row:
     """`fall` is the largest drop of the return below a peak before it: how unstable the curve is."""
     returns = [line["episode_return"] for line in run.curve if not math.isnan(line["episode_return"])]
     evaluated = run.evaluation or {}
     return {
         "method": run.method,
+        "variant": variant,
         "env": run.env,
         "seed": run.seed,
         "steps": run.step,
@@ -78,9 +98,9 @@ def largest_fall(values: Sequence[float]) -> float:
 
 
 def draw(result: Result) -> Figure:
-    """Return against steps, frames above; the title says how much of the paper's training this is."""
+    """Return against steps, frames above; the title says how much of the paper's training it is, and what it shows."""
     runs: list[RunRecord] = result.data
-    made, axes = figure(9.0, 4.6)
+    made, axes = figure(9.0, 4.8)
     ax = axes[0, 0]
     pong = runs[0].game == PONG
     if pong:
@@ -89,40 +109,76 @@ def draw(result: Result) -> Figure:
             ax.annotate(name, (1, level), (-2, gap), xycoords=("axes fraction", "data"), textcoords="offset points",
                         ha="right", fontsize=8.5, color=GREY)  # fmt: skip
         ax.set_ylim(WORST - 3, BEST + 3)
-    for run in runs:
-        _draw_run(ax, run, several=len(runs) > 1)
+    for run, name, line in zip(runs, _names(result.rows), _lines(result.rows), strict=True):
+        _draw_run(ax, run, name, line)
     ax.set(xlabel="agent steps", ylabel="return of an episode, mean of the last 100")
-    ax.set_xlim(0, max(run.step for run in runs) * 1.02)
+    longest = max(run.step for run in runs)
+    ax.set_xlim(0, longest * 1.02)
     ax.xaxis.set_major_formatter(lambda value, _: _count(value))
     if runs[0].frame_skip > 1:
         _draw_frames(ax, runs[0].frame_skip)
-    longest = max(run.step for run in runs)
     told = f"{runs[0].game}: {longest:,} agent steps"
     if pong:
         told += f", {_share(longest)} of the paper's {PAPER_STEPS:,}"
-        ax.set_title(CLAIM, fontsize=8.5, color=GREY)
+        ax.set_title(f"{CLAIM}\n{_shown(runs, result.rows)}", fontsize=8.5, color=GREY)
     made.suptitle(told, x=0.01, ha="left", fontsize=11.5)
     legend_below(made, ax, 2)
     return made
+
+
+def _names(rows: list[Row]) -> list[str]:
+    """What a legend calls each run: method, the settings that tell it from others, and its seed if they differ."""
+    seeds = len({row["seed"] for row in rows}) > 1
+    parts = [(label_of(row["method"]), row["variant"], f"seed {row['seed']}" if seeds else None) for row in rows]
+    return [", ".join(part for part in name if part) for name in parts]
+
+
+def _lines(rows: list[Row]) -> list[str]:
+    """A method's own line for its first variant, and other dashes for the rest."""
+    styles: list[str] = []
+    for row in rows:
+        variants = list(dict.fromkeys(other["variant"] for other in rows if other["method"] == row["method"]))
+        own = line_of(row["method"])
+        cycle = [own, *(line for line in LINES if line != own)]
+        styles.append(cycle[variants.index(row["variant"]) % len(cycle)])
+    return styles
+
+
+def _shown(runs: list[RunRecord], rows: list[Row]) -> str:
+    """What these runs say about the paper's point: how far each fell below a peak, by what its rate did."""
+    if not any(run.settings.get("learning_rate_decay") == "constant" for run in runs):
+        return "No run here has a fixed rate."
+    falls = [
+        f"{row['fall']:.2g} ({row['variant'] or label_of(row['method'])}, {_count(row['steps'])} steps)"
+        for row in rows
+        if row["fall"] is not None
+    ]
+    return fill(f"Here, the mean of 100 episodes falls below an earlier one by at most {', '.join(falls)}.", WIDTH)
 
 
 def _share(steps: int) -> str:
     return f"{100 * steps / PAPER_STEPS:.2g} %"
 
 
-def _draw_run(ax: Axes, run: RunRecord, several: bool) -> None:
-    steps = np.array([line["step"] for line in run.curve])
-    returns = np.array([line["episode_return"] for line in run.curve])
-    name = f"{label_of(run.method)}, seed {run.seed}" if several else label_of(run.method)
-    color = color_of(run.method)
-    ax.plot(steps, returns, line_of(run.method), color=color, linewidth=1.6, label=name)
+def _draw_run(ax: Axes, run: RunRecord, name: str, line: str) -> None:
+    steps = np.array([point["step"] for point in run.curve])
+    returns = np.array([point["episode_return"] for point in run.curve])
+    # Later variants are darker as well: where two curves run together, dashes alone would be lost in a line.
+    color = color_of(run.method) if line == line_of(run.method) else darker(color_of(run.method))
+    ax.plot(steps, returns, line, color=color, linewidth=1.6, label=name)
     for at in run.resumed:
         ax.axvline(at, color=GREY, linestyle=":", linewidth=1.2, label="stopped and resumed")
     if run.evaluation is not None:
         mean, std = float(run.evaluation["mean"]), float(run.evaluation.get("std") or 0.0)
         count = len(run.evaluation.get("returns", ())) or run.evaluation.get("episodes")
         ax.errorbar([run.step], [mean], [std], fmt="D", color=color, markersize=6, capsize=3, clip_on=False, zorder=5,
-                    label=f"greedy, {count} episodes: {mean:.3g} ± {std:.2g}")  # fmt: skip
+                    label=f"{name}: greedy, {count} episodes, {mean:.3g} ± {std:.2g}")  # fmt: skip
+
+
+def darker(color: str) -> tuple[float, float, float]:
+    """The colour at 45 % of its brightness."""
+    red, green, blue = to_rgb(color)
+    return 0.45 * red, 0.45 * green, 0.45 * blue
 
 
 def _draw_frames(ax: Axes, skip: int) -> None:

@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nfdrl.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION
-from nfdrl.paper import claims
 from nfdrl.paper.base import Experiment, Result
+from nfdrl.paper.claims import contraction, gradients, metric, smoothing
+from nfdrl.paper.claims.base import STANDARD_ERRORS
 from nfdrl.progress import Progress
 from nfdrl.reports import Row
 from nfdrl.style import figure
@@ -26,21 +27,21 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
     """Measure every claim."""
     generator = torch.Generator().manual_seed(seed)
     rows, replicates = (500, 4_000) if smoke else (RANDOM_ROWS, REPLICATES)
-    table = claims.metric_axioms(rows, generator)
+    table = metric.metric_axioms(rows, generator)
     data: dict[str, Any] = {}
     measures: tuple[tuple[str, Measure], ...] = (
-        ("contraction", lambda: claims.contraction(rows, generator)),
-        ("two rewards", claims.two_reward_step),
-        ("gradients", lambda: claims.sample_gradients(replicates, generator)),
-        ("near and far", claims.near_and_far),
-        ("upper bound", lambda: claims.upper_bound(rows, generator)),
+        ("contraction", lambda: contraction.contraction(rows, generator)),
+        ("two rewards", contraction.two_reward_step),
+        ("gradients", lambda: gradients.sample_gradients(replicates, generator)),
+        ("near and far", smoothing.near_and_far),
+        ("upper bound", lambda: metric.upper_bound(rows, generator)),
     )
     for name, measure in progress.track(measures, "claims"):
         found, data[name] = measure()
         table += found
-    table += [claims.fixed_grid_step(), *claims.support_dependence(), *claims.one_hot()]
-    table += claims.scale_and_sum(rows, generator)
-    table += [*claims.minimisers(), *claims.propositions(), *claims.fixed_point(), *claims.practical_bias()]
+    table += [contraction.fixed_grid_step(), *metric.support_dependence(), *smoothing.one_hot()]
+    table += metric.scale_and_sum(rows, generator)
+    table += [*gradients.minimisers(), *metric.propositions(), *contraction.fixed_point(), *gradients.practical_bias()]
     return Result(table, data)
 
 
@@ -85,7 +86,7 @@ def _draw_bias(ax: Axes, data: dict[str, Any]) -> None:
         ("exact", "exact, squared", VERMILLION, 1.04),
     ):
         x = [m * shift for m in data["m"]]
-        error = [claims.STANDARD_ERRORS * e for e in data[name]["error"]]
+        error = [STANDARD_ERRORS * e for e in data[name]["error"]]
         ax.errorbar(x, data[name]["bias"], error, color=color, fmt="o-", markersize=4, capsize=2, label=label)
     ax.set_xscale("log", base=2)
     ax.set_xticks(data["m"], [str(m) for m in data["m"]])

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from nfdrl.errors import NfdrlError
 from nfdrl.files import (
     FileRecord,
+    describing,
     from_json,
     read_file,
     read_json,
@@ -50,7 +51,29 @@ class Saved:
     @property
     def replay(self) -> Snapshot | None:
         saved = self.state.get("replay")
-        return None if saved is None else Snapshot.from_json(saved)
+        with describing("a replay", Path(STATE)):
+            return None if saved is None else Snapshot.from_json(saved)
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """What the run keeps with its checkpoints: `regular`, `metrics_bytes`, `best`."""
+        found = self.state.get("run", {})
+        best = found.get("best") if isinstance(found, dict) else {}
+        size = found.get("metrics_bytes") if isinstance(found, dict) else None
+        known = best is None or (
+            isinstance(best, dict) and _is_count(best.get("step")) and _is_number(best.get("mean_return"))
+        )
+        if not known or not (size is None or _is_count(size)):
+            raise NfdrlError(f"the saved state of the run is none: {found!r:.80}")
+        return dict(found)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
 
 
 def write(folder: Path, saved: Saved) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from nfdrl.errors import NfdrlError
 from nfdrl.files import FileRecord, check_file, check_size, sync_folder, write_file
 from nfdrl.replay import Replay
-from nfdrl.runs.layout import SEGMENTS
+from nfdrl.runs import layout
 
 Array = NDArray[Any]
 COLUMNS = ("action", "reward", "kept", "ended", "explored", "live")
@@ -56,6 +56,7 @@ class Snapshot:
     position: tuple[int, ...]
     transitions: int
     segments: tuple[Segment, ...]
+    live: int | None = None  # transitions that can be sampled; older checkpoints do not say
 
     @property
     def oldest(self) -> tuple[int, ...]:
@@ -66,11 +67,14 @@ class Snapshot:
     def from_json(cls, value: Mapping[str, Any]) -> Snapshot:
         position = tuple(int(row) for row in value["position"])
         segments = tuple(Segment.from_json(segment) for segment in value["segments"])
-        if not position or min(position) < 0:
+        if not position or not all(0 <= row < 1 << 62 for row in (*position, int(value["transitions"]))):
             raise NfdrlError("the replay has impossible row numbers")
         if any(len(segment.start) != len(position) for segment in segments):
             raise NfdrlError("a segment of the replay has another number of environments than the replay")
-        return cls(int(value["length"]), position, int(value["transitions"]), segments)
+        live = value.get("live")
+        return cls(
+            int(value["length"]), position, int(value["transitions"]), segments, None if live is None else int(live)
+        )
 
 
 class Journal:
@@ -93,12 +97,11 @@ class Journal:
         if start != snapshot.position:
             kept = (*kept, self._write(replay, start, snapshot.position))
         self._segments, self._final = kept, tuple(replay.position.tolist())
-        return Snapshot(replay.length, snapshot.position, replay.transitions, kept)
+        return Snapshot(replay.length, snapshot.position, replay.transitions, kept, _count_live(replay, position))
 
     def _write(self, replay: Replay, start: tuple[int, ...], stop: tuple[int, ...]) -> Segment:
         self.folder.mkdir(parents=True, exist_ok=True)
-        part = f"{sum(stop):012d}-{os.urandom(4).hex()}"  # never a name that an older checkpoint uses
-        name = SEGMENTS.replace("*", part)
+        name = layout.segment_name(sum(stop), os.urandom(4).hex())  # never a name that an older checkpoint uses
         record = write_file(self.folder / name, _chunks(replay, start, stop))
         sync_folder(self.folder)
         return Segment(record, start, stop)
@@ -107,7 +110,7 @@ class Journal:
 def remove_unused(folder: Path, snapshots: Iterable[Snapshot]) -> None:
     """Delete the segments that no checkpoint uses any more."""
     used = {segment.file.name for snapshot in snapshots for segment in snapshot.segments}
-    for path in folder.glob(SEGMENTS):
+    for path in layout.segments(folder):
         if path.name not in used:
             path.unlink(missing_ok=True)
 
@@ -141,40 +144,86 @@ def _slots(replay: Replay, start: Sequence[int], stop: Sequence[int], itemsize: 
             yield first + np.arange(begin, min(b, begin + step)) % replay.length
 
 
-def check(folder: Path, snapshot: Snapshot, *, sizes_only: bool = False) -> None:
-    """Refuse a replay with a missing or damaged segment."""
+def check_sizes(folder: Path, snapshot: Snapshot) -> None:
+    """Refuse a replay with a segment that is missing or has another size; no content is read."""
     for segment in snapshot.segments:
-        (check_size if sizes_only else check_file)(folder, segment.file)
+        check_size(folder, segment.file)
 
 
-def restore(replay: Replay, folder: Path, snapshot: Snapshot) -> None:
-    """Fill an empty replay from its segments, after checking every byte of them."""
+def restore(replay: Replay, folder: Path, snapshot: Snapshot, *, partly: bool = False) -> int:
+    """Fill an empty replay from its segments, after checking every byte of them; returns how many transitions are lost.
+
+    Nothing may be lost, unless `partly`: then segments that are missing or damaged are left out.
+    """
     if (snapshot.length, len(snapshot.position)) != (replay.length, replay.first_row.size):
         raise NfdrlError(
             f"the saved replay has {len(snapshot.position)} rings of {snapshot.length} rows, "
             f"this run's has {replay.first_row.size} of {replay.length}"
         )
-    check(folder, snapshot)
     known = [row_dtype(replay, kind) for kind in replay.storage.kinds()]
     covered = [np.zeros(b - a, np.bool_) for a, b in zip(snapshot.oldest, snapshot.position, strict=True)]
     for segment in snapshot.segments:
-        rows, at = _open(folder, segment, known), 0
-        for env, (a, b) in enumerate(zip(segment.start, segment.stop, strict=True)):
-            oldest, newest = snapshot.oldest[env], snapshot.position[env]
-            skipped = max(0, oldest - a)
-            first, last = a + skipped, min(b, newest)
-            if first < last:
-                covered[env][first - oldest : last - oldest] = True
-                _put(replay, env, first, rows[at + skipped : at + last - a])
-            at += b - a
-    if not all(part.all() for part in covered):
+        rows = _whole(folder, segment, known, partly)
+        if rows is not None:
+            _restore_segment(replay, rows, segment, snapshot, covered)
+    if not partly and not all(part.all() for part in covered):
         raise NfdrlError("the saved replay has gaps: rows that no segment holds")
+    _forget_gaps(replay, snapshot, covered)
+    return _finish(replay, snapshot, covered)
+
+
+def _whole(folder: Path, segment: Segment, known: Sequence[np.dtype[Any]], partly: bool) -> Array | None:
+    """The rows of a segment whose bytes are those that were written; None if it may be left out."""
+    try:
+        check_file(folder, segment.file)
+        return _open(folder, segment, known)
+    except (NfdrlError, OSError):
+        if partly:
+            return None
+        raise
+
+
+def _restore_segment(replay: Replay, rows: Array, segment: Segment, snapshot: Snapshot, covered: list[Array]) -> None:
+    at = 0
+    for env, (a, b) in enumerate(zip(segment.start, segment.stop, strict=True)):
+        oldest, newest = snapshot.oldest[env], snapshot.position[env]
+        skipped = max(0, oldest - a)
+        first, last = a + skipped, min(b, newest)
+        if first < last:
+            covered[env][first - oldest : last - oldest] = True
+            _put(replay, env, first, rows[at + skipped : at + last - a])
+        at += b - a
+
+
+def _forget_gaps(replay: Replay, snapshot: Snapshot, covered: list[Array]) -> None:
+    """A transition needs its own row, the next one, and the earlier ones that hold frames of its observation."""
+    for env, (oldest, have) in enumerate(zip(snapshot.oldest, covered, strict=True)):
+        gaps = np.flatnonzero(~have) + oldest
+        for offset in range(-1, replay.storage.depth + 1):
+            replay.live[replay.first_row[env] + (gaps + offset) % replay.length] = False
+
+
+def _finish(replay: Replay, snapshot: Snapshot, covered: list[Array]) -> int:
+    """Set the cursors, unless nothing is left; returns how many transitions are lost."""
+    missing = sum(int((~have).sum()) for have in covered)
+    for env, position in enumerate(snapshot.position):  # still in a segment, but without their observations
+        gone = position + np.arange(replay.storage.depth + 1)
+        replay.live[replay.first_row[env] + gone % replay.length] = False
+    if missing and not len(replay):
+        return missing if snapshot.live is None else snapshot.live
     replay.position[:] = snapshot.position
     replay.cursor[:] = replay.position % replay.length
     replay.filled = min(replay.length, int(replay.position.max()) + 1)
     replay.transitions, replay.open = snapshot.transitions, False
-    for ahead in range(replay.storage.depth + 1):  # still in a segment, but without their observations
-        replay.live[replay.first_row + (replay.cursor + ahead) % replay.length] = False
+    return 0 if not missing else missing if snapshot.live is None else snapshot.live - len(replay)
+
+
+def _count_live(replay: Replay, position: Array) -> int:
+    """The transitions that will be left once the next observations are written at `position`."""
+    live = replay.live.copy()
+    for ahead in range(replay.storage.depth + 1):
+        live[replay.first_row + (position + ahead) % replay.length] = False
+    return int(np.count_nonzero(live))
 
 
 def _open(folder: Path, segment: Segment, known: Sequence[np.dtype[Any]]) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +29,7 @@ class RunRecord:
     curve: list[dict[str, float]]
     evaluation: dict[str, Any] | None
     resumed: list[int]
+    settings: dict[str, Any]  # of the run and of its method, inner ones by their path
 
     @property
     def step(self) -> int:
@@ -67,9 +68,42 @@ def read_run(folder: Path) -> RunRecord:
     curve = _curve(folder / METRICS)
     with describing("a run", folder / CONFIG):
         method, env, seed = str(config["method"]["name"]), str(config["env"]), int(config["seed"])
-    evaluation = _if_there(folder / EVALUATION) or summary.get("evaluation") or {}
-    resumed = resumes(config | summary, curve)
-    return RunRecord(folder, method, env, seed, curve, evaluation if "mean" in evaluation else None, resumed)
+        settings = _paths(config["train"]) | _paths(config["method"]["settings"])
+    later = _if_there(folder / EVALUATION)
+    evaluation = _evaluation(later or summary.get("evaluation"), folder / (EVALUATION if later else SUMMARY))
+    with describing("a run", folder):
+        resumed = resumes(config | summary, curve)
+    return RunRecord(folder, method, env, seed, curve, evaluation, resumed, settings)
+
+
+def _evaluation(found: Any, path: Path) -> dict[str, Any] | None:
+    """An evaluation with its mean, its standard deviation and all returns; None if there is none."""
+    if found is None or (isinstance(found, dict) and "mean" not in found):
+        return None
+    numbers = [found.get("mean"), found.get("std", 0.0)] if isinstance(found, dict) else [None]
+    returns = found.get("returns", []) if isinstance(found, dict) else None
+    if not isinstance(returns, list) or not all(type(number) in (int, float) for number in [*numbers, *returns]):
+        raise NfdrlError(f"{path} does not describe an evaluation: {found!r:.80}")
+    return dict(found)
+
+
+def _paths(settings: Mapping[str, Any], start: str = "") -> dict[str, Any]:
+    """Nested settings as one mapping, `{"torso.mlp": [64, 64]}`."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= _paths(value, f"{start}{name}.") if isinstance(value, Mapping) else {f"{start}{name}": value}
+    return found
+
+
+def differing(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    """For each run, the settings in which those of its method differ; what only some versions write is left out."""
+    found = []
+    for run in runs:
+        peers = [other.settings for other in runs if other.method == run.method]
+        shared = [name for name in run.settings if all(name in other for other in peers)]
+        varied = [name for name in shared if any(other[name] != run.settings[name] for other in peers)]
+        found.append({name: run.settings[name] for name in varied})
+    return found
 
 
 def resumes(said: Mapping[str, Any], curve: list[dict[str, float]]) -> list[int]:

@@ -6,7 +6,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import torch
 from typing_extensions import Self
 
 from nfdrl.agent import Agent
+from nfdrl.arguments import device_of
+from nfdrl.envs.watching import EnvironmentFailure
 from nfdrl.errors import NfdrlError, check_at_least, whole
 from nfdrl.evaluation.rollouts import Episodes
 from nfdrl.files import check_writable, describing, read_json, write_json
@@ -22,6 +24,7 @@ from nfdrl.memory import check_disk
 from nfdrl.risk import Risk, parse_risk
 from nfdrl.runs import layout
 from nfdrl.runs.checkpoint import Saved
+from nfdrl.runs.claim import check_free, check_no_links, claimed
 from nfdrl.runs.diagnostic import write_diagnostic
 from nfdrl.runs.keeping import KEEP, Checkpoints, newest
 from nfdrl.runs.signals import pausing_on_signals
@@ -108,26 +111,21 @@ class Run:
         evaluate_every: int = 0,
         stop_at: float | None = None,
         overwrite: bool = False,
+        force: bool = False,
     ) -> None:
         # Everything is checked and nothing is written: the folder is made when training starts.
         self.folder, self.upkeep = (
             Path(folder),
             Upkeep(checkpoint_every, keep, evaluate, tensorboard, evaluate_every, stop_at),
         )
-        self._overwrite, self._begun = overwrite, False
-        self._check_free()
+        self._overwrite, self._force, self._begun = overwrite, force, False
+        self._seen: tuple[int, int, int] | None = None  # config.json as this run last saw it
+        check_free(self.folder, overwrite)
         if not isinstance(env, str):
             raise NfdrlError(f"a run's environment must be an id, got {type(env).__name__}: register it with Gymnasium")
         self.agent = Agent(method, env, seed=seed, config=config, risk=risk, device=device)
         self._config = _described(self.agent) | asdict(self.upkeep)
         self._open(None, metrics_bytes=0)
-
-    def _check_free(self) -> None:
-        if layout.holds_run(self.folder) and not self._overwrite:
-            raise NfdrlError(
-                f"{str(self.folder)!r} holds a run: resume it (--resume {shlex.quote(str(self.folder))}, Run.resume), "
-                "overwrite it (--overwrite, overwrite=True), or name another folder"
-            )
 
     def _open(self, saved: Saved | None, metrics_bytes: int | None) -> None:
         self._checkpoints = Checkpoints(self.folder, keep=self.upkeep.keep, resumed=saved)
@@ -147,36 +145,54 @@ class Run:
         tensorboard: bool | None = None,
         evaluate_every: int | None = None,
         stop_at: float | None = None,
+        replay_on_disk: str = "",
+        force: bool = False,
     ) -> Self:
         """The run in a folder, from its newest whole checkpoint, with its own settings unless others are given.
 
         After a signal, `exact` goes back to the last checkpoint at a multiple of `checkpoint_every`, to continue as an
-        undisturbed run would have done. Pass `method` if the run's is your own.
+        undisturbed run would have done. Pass `method` if the run's is your own, and `replay_on_disk` to keep the replay
+        in a folder again. `force` takes the run from a process on another machine that is no longer there.
         """
         run = cls.__new__(cls)
-        run.folder, run._overwrite, run._begun = Path(folder), False, True
+        run.folder, run._overwrite, run._force, run._begun = Path(folder), False, force, True
         path = run.folder / layout.CONFIG
+        run._seen = _identity(path)
         config = _read_config(path)
         method_from(config.get("method"), method)  # refuse it here, not once per checkpoint
+        device = device_of(device)  # likewise
         check_writable(run.folder)
+        check_no_links(run.folder)
+        if replay_on_disk:
+            check_writable(Path(replay_on_disk))
         given: dict[str, Any] = {"keep": keep, "evaluate": evaluate, "tensorboard": tensorboard}
         given |= {"evaluate_every": evaluate_every, "stop_at": stop_at}
         own = {field.name: config[field.name] for field in fields(Upkeep) if field.name in config}
         own |= {name: value for name, value in given.items() if value is not None}
         run.upkeep = from_plain(Upkeep, own, str(path))
-        found = newest(run.folder, config["env"], method=method, exact=exact, device=device)
-        run.agent, saved = (agent_of(config, path, device, method), None) if found is None else found
+        with claimed(run.folder, force=force):
+            found = newest(
+                run.folder, config["env"], method=method, exact=exact, device=device, replay_on_disk=replay_on_disk
+            )
+        run.agent, saved = (agent_of(config, path, device, method, replay_on_disk), None) if found is None else found
         run._config = config | {"resumed": [*config.get("resumed", ()), run.agent.step]}
-        run._open(saved, 0 if saved is None else saved.state.get("run", {}).get("metrics_bytes"))
+        run._open(saved, 0 if saved is None else saved.run.get("metrics_bytes"))
         return run
 
     def train(self, steps: int | None = None, *, progress: bool = True, callbacks: Iterable[Callback] = ()) -> Self:
         """Train until the run has `steps` transitions in total; by default as many as config.json says.
 
         `callbacks` are those of `Agent.learn`; they are not saved.
-        SIGINT and SIGTERM stop it after the current step, with a checkpoint, and raise `Interrupted`.
+        SIGINT, SIGTERM and SIGHUP stop it after the current step, with a checkpoint, and raise `Interrupted`.
         """
         total = self._total(steps)
+        if not self._begun:
+            self._check_room(total)
+        check_writable(self.folder)
+        with claimed(self.folder, force=self._force) as self._claim:
+            return self._train(total, progress, callbacks)
+
+    def _train(self, total: int, progress: bool, callbacks: Iterable[Callback]) -> Self:
         self._prepare(total)
         started, report = time.perf_counter(), None
         if self.agent.step < total:
@@ -185,9 +201,12 @@ class Run:
                     report = self._learn(total, received, progress, callbacks)
                 except NonFiniteError as error:
                     raise self._failed(error) from None
+                except EnvironmentFailure as error:
+                    raise NfdrlError(f"{error}; {self._rescued()}") from error
             if received and self.agent.step < total:
                 raise Interrupted(received[0], self.agent.step, self.folder)
-            if not self._checkpoints.save(self.agent, regular=self.agent.step >= total):
+            last = self.agent.step >= total
+            if not self._checkpoints.save(self.agent, regular=last, after=self._metrics.sync):
                 raise NfdrlError("the last checkpoint could not be written; a resume starts from the one before it")
             self.agent.trainer.cut()  # more steps begin as a resumed run does
         self._summarise(report, time.perf_counter() - started, progress)
@@ -211,21 +230,26 @@ class Run:
         return total
 
     def _prepare(self, steps: int) -> None:
-        """Write the settings; the folder of a new run is checked first."""
+        """Write the settings; the folder of a new run is checked first, that of another for what others did there."""
+        path = self.folder / layout.CONFIG
         if not self._begun:
-            self._check_room(steps)
-            self._check_free()
-            check_writable(self.folder)
+            check_free(self.folder, self._overwrite)
             if self._overwrite:
                 layout.clear(self.folder)
-            self._begun = True
+        elif _identity(path) != self._seen:
+            raise NfdrlError(f"another process has used the run in {str(self.folder)!r} since: resume it again")
+        check_no_links(self.folder)
+        self._begun = True
         self._config["steps"] = steps
-        write_json(self.folder / layout.CONFIG, self._config)
+        write_json(path, self._config)
+        self._seen = _identity(path)
 
     def _check_room(self, steps: int) -> None:
         """Refuse a replay that does not fit into memory or on disk, before anything is written."""
         agent, size, upkeep = self.agent, self.agent.config.buffer_size, self.upkeep
         check_replay_fits(agent.source, agent.config)
+        if agent.config.replay_on_disk:
+            check_writable(Path(agent.config.replay_on_disk))
         rows = min(size + upkeep.keep * min(upkeep.checkpoint_every, size), 2 * steps)
         check_disk(self.folder, rows, transition_bytes(agent.source, agent.config))
 
@@ -241,14 +265,16 @@ class Run:
             if isinstance(event, Report):
                 last = event
             elif isinstance(event, Pause):
-                self._checkpoints.save(agent, regular=event.regular)
+                self._claim.check()
+                self._checkpoints.save(agent, regular=event.regular, after=self._metrics.sync)
                 if received:
                     break
         return last
 
     def _trackers(self, total: int, progress: bool) -> list[Tracker]:
-        trackers: list[Tracker] = [CsvTracker(self.folder / layout.METRICS, self._metrics_bytes)]
+        self._metrics = CsvTracker(self.folder / layout.METRICS, self._metrics_bytes)
         self._metrics_bytes = None
+        trackers: list[Tracker] = [self._metrics]
         if self.upkeep.evaluate_every or (self.folder / layout.EVALUATIONS).exists():
             trackers.append(EvaluationsTracker(self.folder / layout.EVALUATIONS, self.agent.step))
         if self.upkeep.tensorboard:
@@ -257,10 +283,22 @@ class Run:
             trackers.append(ProgressTracker(total, self.agent.step))
         return trackers
 
+    def _rescued(self) -> str:
+        """Write a checkpoint after a failure outside the agent, unless there is one already; says where."""
+        step, name = self.agent.step, layout.checkpoint_name(self.agent.step)
+        if step and not (self.folder / layout.CHECKPOINTS / name).exists():
+            self._checkpoints.save(self.agent, regular=False, after=self._metrics.sync)
+        found = layout.checkpoints(self.folder)
+        return f"the last checkpoint is {found[0]}" if found else "there is no checkpoint yet"
+
     def _failed(self, error: NonFiniteError) -> NfdrlError:
         found = layout.checkpoints(self.folder)
         last = f"the last checkpoint is {found[0]}" if found else "there is no checkpoint yet"
-        return NfdrlError(f"{error}: see {write_diagnostic(self.folder, error)}; {last}")
+        try:
+            seen = f"see {write_diagnostic(self.folder, error)}"
+        except OSError as failure:
+            seen = f"its diagnostic could not be written ({failure.strerror or failure})"
+        return NfdrlError(f"{error}: {seen}; {last}")
 
     def _summarise(self, report: Report | None, seconds: float, progress: bool) -> None:
         agent, failures = self.agent, self._checkpoints.failures
@@ -301,9 +339,25 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def agent_of(config: Mapping[str, Any], path: Path, device: str | torch.device, given: Method | None = None) -> Agent:
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """What changes whenever a file is replaced."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def agent_of(
+    config: Mapping[str, Any],
+    path: Path,
+    device: str | torch.device,
+    given: Method | None = None,
+    replay_on_disk: str = "",
+) -> Agent:
     """The agent of a run that stopped before its first checkpoint."""
     with describing("a run", path):
         method, train = method_from(config["method"], given), from_plain(TrainConfig, config["train"], "the saved run")
+        train = replace(train, replay_on_disk=replay_on_disk)
         risk = parse_risk(config["risk"])
         return Agent(method, config["env"], seed=config["seed"], config=train, risk=risk, device=device)

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as requests to stop after the current step."""
+"""SIGINT, SIGTERM and SIGHUP as requests to stop after the current step."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nfdrl.training.loop import Trainer
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -25,7 +27,7 @@ def pausing_on_signals(trainer: Trainer) -> Iterator[list[int]]:
         restore()
         os.write(2, b"\nnfdrl: stopping after this step, with a checkpoint; repeat to stop at once\n")
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in STOPPING}
     before = {number: handler for number, handler in before.items() if handler != signal.SIG_IGN}  # as under nohup
 
     def restore() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
@@ -73,6 +74,8 @@ class TrainConfig:
     frame_stack: int = 1  # ours: an observation is a state
     # whether numbers are brought to mean 0 and variance 1 by what training has seen; images never are
     normalise_observations: bool = False  # ours
+    # seconds after which an environment that is being reset has hung; 0 for never
+    reset_limit: float = 600.0  # ours
     # the layers below the head
     torso: TorsoSizes = field(default_factory=TorsoSizes)  # ours, and Mnih et al. 2015 for images
 
@@ -83,6 +86,8 @@ class TrainConfig:
         for name in ("discount", "epsilon_start", "epsilon_end", "epsilon_fraction"):
             if not 0 <= getattr(self, name) <= 1:
                 raise NfdrlError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+        if not 0 <= self.reset_limit < math.inf:
+            raise NfdrlError(f"reset_limit must be at least 0 and finite, got {self.reset_limit}")
         if self.buffer_size // self.num_envs < self.n_step + 2:
             least = (self.n_step + 2) * self.num_envs
             raise NfdrlError(f"buffer_size must be at least (n_step + 2) · num_envs = {least}, got {self.buffer_size}")

@@ -19,6 +19,7 @@ from nfdrl.engines import Work, engine_for
 from nfdrl.envs.layers import AnyEnv, layers, restore_statistics, statistics, trace_of
 from nfdrl.envs.make import Source
 from nfdrl.envs.stepping import Step, Stream, check_observation, check_step, environments
+from nfdrl.envs.watching import Blaming
 from nfdrl.laws.base import Method
 from nfdrl.learner import Learner
 from nfdrl.networks import Network
@@ -29,6 +30,7 @@ from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import EpisodeEnd, Event, NonFiniteError, Pause, Report
 from nfdrl.training.meter import Meter
 from nfdrl.training.ranges import observed_range
+from nfdrl.training.saved import checked_counters
 from nfdrl.training.schedules import Goal, goal_of
 from nfdrl.training.storing import new_replay
 
@@ -62,6 +64,7 @@ class Trainer:
         self._meter = Meter()
         self._seen: Observation | None = None  # observations of the last update since the last report or pause
         self._warned = False
+        self._blaming = Blaming()
         self.plan: int | None = None  # the steps over which the schedules run
         self._asked = 0  # the step at which the last call was to end: several environments may pass it
         self._open: tuple[Array, Any] | None = None  # the next observation between two calls, and what it belongs to
@@ -70,7 +73,9 @@ class Trainer:
 
     @cached_property
     def stream(self) -> Stream:
-        return self.source.stream(self.config.num_envs)
+        stream = self.source.stream(self.config.num_envs)
+        stream.reset_limit = self.config.reset_limit
+        return stream
 
     @cached_property
     def replay(self) -> Replay:
@@ -149,7 +154,8 @@ class Trainer:
             fraction = self.step / goal.plan
             epsilon = config.epsilon(fraction)
             action = self._act(observation, epsilon)
-            step = stream.step(action)
+            with self._blaming.at(self.step):
+                step = stream.step(action)
             check_step(step, self.step)
             added = replay.add(action, step, self._explored(len(action)))
             observation = self._typed(step.observation)
@@ -197,8 +203,10 @@ class Trainer:
         )
 
     def _reset(self) -> Array:
-        observation = self._typed(self.stream.reset(seed=reset_seed(self.seed, self.step)))
-        check_observation(observation, self.step)
+        with self._blaming.at(self.step):
+            first = self.stream.reset(seed=reset_seed(self.seed, self.step))
+        check_observation(first, self.step)
+        observation = self._typed(first)
         self.replay.start(observation)
         self._return, self._length = np.zeros(len(observation)), np.zeros(len(observation), np.int64)
         return observation
@@ -301,7 +309,7 @@ class Trainer:
 
     def restore(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Return to where `state` and `tensors` were taken."""
-        counters = state["trainer"]
+        counters = checked_counters(state, self.config)
         if counters["learning"]:
             learner = self.start_learning()
             learner.load_tensors(tensors)

@@ -10,7 +10,7 @@ import numpy as np
 from nfdrl.envs.make import Source
 from nfdrl.errors import NfdrlError
 from nfdrl.frames import FrameStorage
-from nfdrl.memory import check_memory
+from nfdrl.memory import check_batch, check_memory, fitting
 from nfdrl.networks import is_image
 from nfdrl.replay import COLUMN_BYTES, ArrayStorage, Replay, Storage, row_bytes
 from nfdrl.training.config import TrainConfig
@@ -37,11 +37,17 @@ def check_replay_fits(source: Source, config: TrainConfig) -> None:
     if config.frame_replay == "compressed":
         row = COLUMN_BYTES + row // 4  # the games we tried took a thirtieth to a fifth
     check_memory(config.buffer_size, row)
+    check_batch(config.batch_size, 2 * row_bytes(source.observation_space))
 
 
 def new_replay(source: Source, config: TrainConfig, num_envs: int, rng: np.random.Generator) -> Replay:
     """An empty replay, if it fits."""
     check_replay_fits(source, config)
+    with fitting(f"a replay of {config.buffer_size:,} transitions"):
+        return _made(source, config, num_envs, rng)
+
+
+def _made(source: Source, config: TrainConfig, num_envs: int, rng: np.random.Generator) -> Replay:
     return Replay(
         config.buffer_size,
         source.observation_space,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,8 +18,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nfdrl.errors import NfdrlError
-from nfdrl.files import describing, replace_file
+from nfdrl.files import Appender, describing, replace_file
+from nfdrl.progress import say
 from nfdrl.training.events import Evaluation, Event, Report
+
+WARN_EVERY = 60.0  # seconds between two warnings that a file cannot be written
 
 
 class Tracker(Protocol):
@@ -28,30 +35,74 @@ class Tracker(Protocol):
         """Finish: there are no more events."""
 
 
+class PatientFile:
+    """A file without which training continues while there is no room: what is due is written when there is."""
+
+    def __init__(self, file: Appender) -> None:
+        self._file = file
+        self._warn_at = -math.inf
+        self.retry()
+
+    def add(self, piece: bytes) -> None:
+        self._file.waiting.append(piece)
+        self.retry()
+
+    def flush(self) -> None:
+        """Write what is due, or raise."""
+        self._file.flush()
+
+    def retry(self) -> None:
+        """Write what is due, or warn, but not every time."""
+        try:
+            self.flush()
+        except OSError as error:
+            if time.monotonic() < self._warn_at:
+                return
+            self._warn_at = time.monotonic() + WARN_EVERY
+            name, waiting = self._file.path.name, len(self._file.waiting)
+            say(
+                f"warning: {name} cannot be written ({error.strerror or error}); training continues, and "
+                f"{waiting:,} reports wait for room"
+            )
+
+
 class CsvTracker:
     """One line per report; an existing file is continued, after its first `keep` bytes if that is given."""
 
     def __init__(self, path: Path, keep: int | None = None) -> None:
-        names = [field.name for field in fields(Report)]
+        self._names = [field.name for field in fields(Report)]
         if keep is not None and path.exists():
             os.truncate(path, min(keep, path.stat().st_size))
-        new = not path.exists() or not path.stat().st_size
-        if not new:  # an older run has fewer columns
-            with path.open(newline="", encoding="utf-8") as file:
-                names = next(csv.reader(file))
-        self._file = path.open("a", newline="", encoding="utf-8")
-        self._writer = csv.DictWriter(self._file, names, extrasaction="ignore")
-        if new:
-            self._writer.writeheader()
-            self._file.flush()
+        if path.exists() and path.stat().st_size:  # an older run has fewer columns
+            self._names = _columns(path, self._names)
+        self._file = PatientFile(Appender(path, _line(self._names)))
 
     def track(self, event: Event) -> None:
         if isinstance(event, Report):
-            self._writer.writerow({name: "" if value is None else value for name, value in asdict(event).items()})
-            self._file.flush()
+            values = asdict(event)
+            self._file.add(_line(["" if values[name] is None else values[name] for name in self._names]))
+
+    def sync(self) -> None:
+        """Write the lines that wait for room, or raise."""
+        self._file.flush()
 
     def close(self) -> None:
-        self._file.close()
+        self._file.retry()
+
+
+def _columns(path: Path, known: Sequence[str]) -> list[str]:
+    """The names in the first line of a file, all of them known."""
+    with path.open(newline="", encoding="utf-8") as file, describing("the metrics of a run", path):
+        names = next(csv.reader(file), [])
+        if "step" not in names or not set(names) <= set(known):
+            raise NfdrlError(f"{path} does not hold the metrics of a run: its first line is {','.join(names)!r:.80}")
+        return names
+
+
+def _line(cells: Sequence[object]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerow(cells)
+    return text.getvalue().encode()
 
 
 class EvaluationsTracker:
@@ -70,10 +121,13 @@ class EvaluationsTracker:
         """Replace the whole file, which is short, so that it never has half a line."""
         names = [field.name for field in fields(Evaluation)]
         lines = [",".join(names), *(",".join(str(getattr(row, name)) for name in names) for row in self._kept)]
-        replace_file(self._path, ("\n".join(lines) + "\n").encode())
+        try:
+            replace_file(self._path, ("\n".join(lines) + "\n").encode())
+        except OSError as error:
+            say(f"warning: {self._path.name} cannot be written ({error.strerror or error}); training continues")
 
     def close(self) -> None:
-        """Everything is written."""
+        self._write()
 
 
 def read_evaluations(path: Path, step: int | None = None) -> list[Evaluation]:
@@ -104,17 +158,39 @@ class TensorBoardTracker:
 
     def __init__(self, folder: Path, start: int = 0) -> None:
         try:
-            from torch.utils.tensorboard import SummaryWriter
+            from tensorboard.compat.proto.event_pb2 import Event as Entry
+            from tensorboard.compat.proto.event_pb2 import SessionLog
+            from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.summary.writer.record_writer import RecordWriter
         except ModuleNotFoundError:
             raise NfdrlError('TensorBoard is not installed: pip install "nfdrl[tensorboard]"') from None
-        self._writer: Any = SummaryWriter(str(folder), purge_step=start + 1 if start else None)
+        self._entry, self._summary, self._frame = Entry, Summary, RecordWriter
+        first = Entry(wall_time=time.time(), step=start + 1, file_version="brain.Event:2")
+        hides = Entry(wall_time=time.time(), step=start + 1, session_log=SessionLog(status=SessionLog.START))
+        folder.mkdir(parents=True, exist_ok=True)
+        header = self._framed(first) + self._framed(hides)
+        self._file = PatientFile(Appender(folder / _event_file(folder), header))
 
     def track(self, event: Event) -> None:
-        for name, value in scalars(event).items():
-            self._writer.add_scalar(name, value, event.step)
+        numbers = [self._summary.Value(tag=name, simple_value=value) for name, value in scalars(event).items()]
+        if numbers:
+            entry = self._entry(wall_time=time.time(), step=event.step, summary=self._summary(value=numbers))
+            self._file.add(self._framed(entry))
 
     def close(self) -> None:
-        self._writer.close()
+        self._file.retry()
+
+    def _framed(self, entry: Any) -> bytes:
+        file = io.BytesIO()
+        self._frame(file).write(entry.SerializeToString())
+        return file.getvalue()
+
+
+def _event_file(folder: Path) -> str:
+    """A name that TensorBoard reads after those that are there, even if the clock was set back."""
+    stamps = [path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*")]
+    last = max((int(stamp) for stamp in stamps if stamp.isdecimal()), default=0)
+    return f"events.out.tfevents.{max(int(time.time()), last + 1):010d}.{socket.gethostname()}.{os.getpid()}.0"
 
 
 class ProgressTracker:
@@ -139,7 +215,8 @@ class ProgressTracker:
             self._bar.update(self._task, completed=event.step, numbers=_numbers(event) + self._evaluated)
 
     def close(self) -> None:
-        self._bar.stop()
+        with suppress(OSError):  # standard error may be a file on a full disk
+            self._bar.stop()
 
 
 def _numbers(report: Report) -> str:

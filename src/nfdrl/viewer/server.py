@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import anyio
 import uvicorn
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
@@ -25,7 +26,7 @@ from nfdrl.runs import layout
 from nfdrl.threads import threads
 from nfdrl.viewer.document import asset
 from nfdrl.viewer.folders import IMAGES, FoundFigure, FoundRun, find_figures, find_runs, read_curve
-from nfdrl.viewer.guard import Rules
+from nfdrl.viewer.guard import Guard, Rules
 from nfdrl.viewer.live import SEED, Session
 from nfdrl.viewer.messages import to_text
 from nfdrl.viewer.recording import probe_table, ridge_of, state_table
@@ -110,9 +111,7 @@ class Site:
 
     def __init__(self, folder: Folder) -> None:
         self.folder, self._players = folder, 0
-        self._computing = anyio.Semaphore(
-            1
-        )  # laws of many agents: for one page at a time, so that the rest stays quick
+        self._computing = anyio.Semaphore(1)  # of laws of many agents, so that the rest stays quick
 
     def routes(self) -> list[BaseRoute]:
         """Every address that exists."""
