@@ -6,17 +6,20 @@ import runpy
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import nfdrl
 from nfdrl import cli
+from nfdrl.training.events import Evaluation, Report
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SMALL = {"paper": ("--smoke",), "bench": ("--smoke",), "compare": ("--smoke",)}
+TUTORIALS = {"first_law": "first_law.png", "risk_on_the_cliff": "cliff.png", "own_law": "own_law.png"}
 
 
 def blocks(language):
@@ -25,19 +28,20 @@ def blocks(language):
 
 
 def commands():
-    """Each `nfdrl …` line once, by what it would run."""
+    """Each `nfdrl …` line once, wherever its files go and however long it trains."""
     found = {}
     for _, text in blocks("bash"):
         for line in text.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] == ["nfdrl"]:
-                found[" ".join(words[1:3])] = words[1:]
+                found[re.sub(r"\bout/\S+|\b\d+\b", "", " ".join(words))] = words[1:]
     return list(found.values())
 
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))  # where the method of a tutorial is
 
 
 def smaller(words):
@@ -46,6 +50,53 @@ def smaller(words):
 
 
 API = runpy.run_path(str(ROOT / "docs" / "api.py"))
+SETTINGS = runpy.run_path(str(ROOT / "docs" / "settings.py"))
+
+
+def test_the_readme_fits_on_one_page():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_the_tables_of_settings_are_complete_and_up_to_date():
+    text = (ROOT / "docs" / "settings.md").read_text()
+    assert {name for _, name, _ in SETTINGS["BLOCK"].findall(text)} == {"training", *nfdrl.METHODS}
+    assert SETTINGS["page"](text) == text, "run: python docs/settings.py"
+
+
+@pytest.mark.parametrize(("section", "event"), [("metrics.csv", Report), ("evaluations.csv", Evaluation)])
+def test_every_column_of_the_metrics_is_explained(section, event):
+    page = (ROOT / "docs" / "logging.md").read_text().partition(f"## {section}\n")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert [name for cell in cells for name in re.findall(r"`(\w+)`", cell)] == [field.name for field in fields(event)]
+
+
+def test_the_index_leads_to_every_page():
+    index = (ROOT / "docs" / "README.md").read_text()
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - set(re.findall(r"\]\((\w[\w-]*\.md)", index)) == {
+        "README.md"
+    }
+
+
+def test_every_extra_is_described():
+    extras = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    rows = [line.split("|")[1] for line in (ROOT / "docs" / "install.md").read_text().splitlines() if line[:3] == "| `"]
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(re.findall(r"^(\w+) = \[", extras, re.MULTILINE))
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", page.read_text())):
+        if not target.startswith("http"):
+            name, _, anchor = target.partition("#")
+            found = page.parent / name if name else page
+            assert found.exists(), target
+            assert not anchor or anchor in anchors(found), target
 
 
 def test_the_page_of_the_public_interface_is_up_to_date():
@@ -80,7 +131,8 @@ def test_the_pages_have_commands_and_examples():
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_every_command_in_the_docs_runs(words):
     if words[0] in ("evaluate", "export", "page", "report"):
-        assert cli.main(["train", "--env", "CartPole-v1", "--steps", "1200", "--out", words[1]]) == 0
+        own = words[words.index("--method") :][:2] if "--method" in words else []
+        assert cli.main(["train", *own, "--env", "CartPole-v1", "--steps", "1200", "--out", words[1]]) == 0
     if words[:2] == ["train", "--resume"]:
         assert cli.main(["train", "--env", "CartPole-v1", "--steps", "1200", "--out", words[2]]) == 0
         (Path(words[2]) / "metrics.json").unlink()  # killed before its evaluation
@@ -94,9 +146,12 @@ def test_every_example_in_the_docs_runs(page, code):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
-def test_every_example_script_runs(path, capsys):
-    runpy.run_path(str(path))
+def test_every_example_script_runs(path, capsys, monkeypatch):
+    monkeypatch.setenv("NFDRL_STEPS", "1200")  # what tutorials train for
+    runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out
+    if path.stem in TUTORIALS:
+        assert (Path("out/tutorials") / TUTORIALS[path.stem]).stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if ">>>" in page.read_text()], ids=lambda page: page.name)
