@@ -11,7 +11,7 @@ import argparse
 import io
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib
@@ -111,7 +111,7 @@ def main(argv: list[str]) -> None:
     for name in names:
         study = STUDIES[name]
         if given.smoke:
-            study = Study(study.env, 1_100, 4, study.resolution)
+            study = replace(study, steps=1_100, episodes=4)
         found: dict[str, Calibration] = {}
         for method in given.methods.split(","):
             agent = trained(study, method, given.seed, given.runs / name / f"{method}-{given.seed}")

@@ -133,6 +133,9 @@ def test_error_functions_keep_their_digits_in_both_tails() -> None:
     assert_close(elementary.log_ndtr(-x), torch.from_numpy(special.log_ndtr(-x.numpy())), rtol=1e-13, atol=1e-14)
     tau = torch.cat([torch.logspace(-300, -1, 999, dtype=torch.float64), torch.linspace(0.01, 0.999, 999).double()])
     assert_close(elementary.ndtri(tau), torch.from_numpy(special.ndtri(tau.numpy())), rtol=1e-12, atol=1e-12)
+    ends, infinite = torch.tensor([0.0, 1.0]).double(), torch.tensor([-torch.inf, torch.inf]).double()
+    assert torch.equal(elementary.ndtri(ends), infinite)
+    assert torch.equal(elementary.erfc(infinite), torch.tensor([2.0, 0.0]).double())
 
 
 def test_sums_searches_and_running_extremes_are_pytorchs() -> None:

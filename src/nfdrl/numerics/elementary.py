@@ -33,6 +33,7 @@ COEFFICIENTS = _interpolated()
 
 def _scaled_erfc(x: Tensor) -> Tensor:
     """eˣ² erfc(x) for x ≥ 0 in float64; all powers at once, so that a graph has few nodes."""
+    x = x.clamp(max=1e8)  # ∞ has no place in (−1, 1)
     t = (x - MIDDLE) / (x + MIDDLE)
     powers = t.unsqueeze(-1) ** torch.arange(DEGREE + 1, dtype=t.dtype, device=t.device)
     # Not torch.tensor: a decomposition must not make constants.
@@ -73,6 +74,7 @@ def ndtri(tau: Tensor) -> Tensor:
     for _ in range(NEWTON_STEPS):
         log_cdf = log_ndtr(z)
         z = z + (log_tail - log_cdf) * torch.exp(log_cdf + 0.5 * z * z + LOG_SQRT_2PI)
+    z = torch.where((level <= 0) | (level >= 1), -math.inf, z)
     return torch.where(level > 0.5, -z, z).to(tau.dtype)
 
 
