@@ -29,6 +29,18 @@ class RunRecord:
     curve: list[dict[str, float]]
     evaluation: dict[str, Any] | None
     resumed: list[int]
+    config: dict[str, Any]
+
+    @property
+    def seconds(self) -> float:
+        """The time that training took, all resumes included: that of every line of metrics.csv."""
+        total, before = 0.0, 0.0
+        for line in self.curve:
+            step, speed = line["step"], line["steps_per_second"]
+            begun = max([before, *(at for at in self.resumed if at < step)])
+            total += (step - begun) / speed if speed > 0 else 0.0
+            before = step
+        return total
 
     @property
     def step(self) -> int:
@@ -69,7 +81,8 @@ def read_run(folder: Path) -> RunRecord:
         method, env, seed = str(config["method"]["name"]), str(config["env"]), int(config["seed"])
     evaluation = _if_there(folder / EVALUATION) or summary.get("evaluation") or {}
     resumed = resumes(config | summary, curve)
-    return RunRecord(folder, method, env, seed, curve, evaluation if "mean" in evaluation else None, resumed)
+    evaluated = evaluation if "mean" in evaluation else None
+    return RunRecord(folder, method, env, seed, curve, evaluated, resumed, config)
 
 
 def resumes(said: Mapping[str, Any], curve: list[dict[str, float]]) -> list[int]:
