@@ -20,10 +20,10 @@ from nfdrl.style import color_of, label_of, line_of
 
 FEW = 3  # seeds below which an interval says little
 # Settings that do not change what is learned: names, files, and how often something is written.
-BOOKKEEPING = frozenset(
-    "method env seed train preset resumed keep evaluate evaluate_every tensorboard report_every replay_on_disk "
-    "frame_replay".split()
-)
+BOOKKEEPING = frozenset({
+    "method", "env", "seed", "train", "preset", "resumed", "keep", "evaluate", "evaluate_every", "tensorboard",
+    "report_every", "replay_on_disk", "frame_replay",
+})  # fmt: skip
 Settings = dict[str, Any]
 ABSENT = "—"
 COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, SKY, PURPLE, BLACK, GREY, YELLOW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,7 +20,7 @@ PANEL = 4.4, 3.0  # inches
 ACROSS = 3  # panels in a row
 POINTS = 200  # of a curve
 MARKS = {"-": "D", "--": "o", "-.": "s", ":": "^"}
-SHOWN = {"iqm": "IQM", "mean": "mean", "median": "median", "gap": "optimality gap (less is better)"}
+SHOWN = {"iqm": "IQM", "mean": "mean", "median": "median", "gap": "optimality gap"}
 
 
 def curves(setups: Sequence[Setup], rows: Sequence[Row]) -> Figure:
@@ -99,12 +100,15 @@ def statistics(setups: Sequence[Setup], rows: Sequence[Row]) -> Figure:
             if row[f"{name}_low"] is not None:
                 ax.barh(height, row[f"{name}_high"] - row[f"{name}_low"], 0.55, row[f"{name}_low"],
                         color=setup.colour, alpha=0.45, linewidth=0)  # fmt: skip
-            ax.plot(row[name], height, "|", color=INK, markersize=13, markeredgewidth=2)
+            ax.plot(row[name], height, MARKS[setup.style], color=setup.colour, markersize=5)
         ax.set_title(title)
         ax.margins(x=0.12)
-    labels = [f"{row['label']} ({row['environments']} of {row['of']})" for _, row in chosen]
+        ax.locator_params(axis="x", nbins=4)
+    labels = [_counted(setup.label, row["environments"], row["of"]) for setup, row in chosen]
     axes[0, 0].set(yticks=range(len(chosen)), yticklabels=labels, ylim=(len(chosen) - 0.4, -0.6))
-    made.supxlabel("normalised score; the number of environments in brackets, 95 % intervals over seeds", fontsize=9)
+    made.supxlabel(
+        "normalised score, 95 % intervals over seeds; of the gap, less is better; in brackets: environments", fontsize=9
+    )
     return made
 
 
@@ -117,13 +121,19 @@ def profiles(setups: Sequence[Setup], targets: Mapping[str, Target]) -> Figure:
     margin = 0.05 * (high - low)
     thresholds = np.linspace(low - margin, high + margin, POINTS)
     for setup in (setup for setup in setups if scores[setup.label]):
-        _band(axes[0, 0], thresholds, lambda drawn: profile(drawn, thresholds), scores[setup.label], setup)
-        _efficiency(axes[0, 1], setup, targets)
+        shown = replace(setup, label=_counted(setup.label, len(scores[setup.label]), len(targets)))
+        _band(axes[0, 0], thresholds, lambda drawn: profile(drawn, thresholds), scores[setup.label], shown)
+        _efficiency(axes[0, 1], shown, targets)
     axes[0, 0].set(title="performance profile", xlabel="normalised score τ", ylabel="share of runs above τ")
     _step_axis(axes[0, 1], "sample efficiency")
     axes[0, 1].set_ylabel("IQM of normalised training returns")
     _legend(made, axes)
     return made
+
+
+def _counted(label: str, count: int, of: int) -> str:
+    """A label that says in how many environments the setup was run; nothing to say if there is only one."""
+    return label if of == 1 else f"{label} ({count} of {of})"
 
 
 def _efficiency(ax: Axes, setup: Setup, targets: Mapping[str, Target]) -> None:
@@ -147,7 +157,7 @@ def improvements(setups: Sequence[Setup], rows: Sequence[Row]) -> Figure:
     side = 0.5 * len(labels)
     made, axes = figure(side + 3.2, side + 2.6)
     ax = axes[0, 0]
-    ax.imshow(table, cmap="RdBu", vmin=-0.15, vmax=1.15)
+    ax.imshow(table, cmap="RdBu", vmin=-0.6, vmax=1.6)
     for (down, right), value in np.ndenumerate(table):
         text = "·" if down == right else "—" if np.isnan(value) else f"{value:.2f}"
         ax.text(right, down, text, ha="center", va="center", fontsize=8.5, color=GREY if np.isnan(value) else INK)
