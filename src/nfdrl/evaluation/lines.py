@@ -153,8 +153,9 @@ def _variants(lines: Sequence[Line]) -> dict[str, set[str]]:
     return names
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    return [name for name in {**one, **other} if repr(one.get(name, ABSENT)) != repr(other.get(name, ABSENT))]
+def _differing(one: Settings, other: Settings) -> list[str]:
+    """The settings that both know and have otherwise."""
+    return [name for name in one if name in other and repr(one[name]) != repr(other[name])]
 
 
 def setups_of(lines: Sequence[Line]) -> list[Setup]:
@@ -162,11 +163,13 @@ def setups_of(lines: Sequence[Line]) -> list[Setup]:
 
     A label names the method, and the settings in which its lines differ within an environment.
     """
-    variants, found = _variants(lines), defaultdict[tuple[str, str], dict[str, Line]](dict)
+    variants = _variants(lines)
+    found: dict[tuple[str, str], dict[str, Line]] = {}
     for line in lines:
         names = [name for name, methods in variants.items() if line.method in methods]
         words = [f"{name}={written(line.settings.get(name, ABSENT))}" for name in names]
-        found[line.method, ", ".join([label_of(line.method), *words])][line.env] = line
+        found.setdefault((line.method, ", ".join([label_of(line.method), *words])), {})[line.env] = line
+    found = dict(sorted(found.items()))
     looks = _looks([method for method, _ in found])
     return [
         Setup(label, method, *look, by_env)

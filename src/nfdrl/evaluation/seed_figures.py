@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -81,7 +82,7 @@ def _mark(ax: Axes, row: Row, setup: Setup) -> None:
     ends = None
     if row["mean_low"] is not None:
         ends = [[max(row["mean"] - row["mean_low"], 0)], [max(row["mean_high"] - row["mean"], 0)]]
-    look = {"color": setup.colour, "markersize": 5, "capsize": 3, "zorder": 4, "clip_on": False}
+    look: dict[str, Any] = {"color": setup.colour, "markersize": 5, "capsize": 3, "zorder": 4, "clip_on": False}
     ax.errorbar([row["steps"]], [row["mean"]], yerr=ends, fmt=MARKS[setup.style], **look)
 
 
