@@ -1,4 +1,4 @@
-"""`nfdrl report` on real runs."""
+"""`nfdrl report` on real runs, and on runs whose numbers are written by hand."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ import matplotlib.pyplot as plt
 import pytest
 
 from nfdrl.cli import main
+from nfdrl.evaluation.lines import columns_of, lines_of, setups_of
+from nfdrl.paper.atari5 import GAMES, read_references
+from nfdrl.runs.reading import find_runs, read_run
+
+HEAD = "step,episodes,episode_return,steps_per_second\n"
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +44,134 @@ def test_a_report_has_every_run_with_its_measurements(runs, tmp_path, capsys):
 def test_a_folder_without_runs_is_refused(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
     assert "no run in" in capsys.readouterr().err
+
+
+def write_run(folder, score, *, env="CartPole-v1", method="dqn", seed=0, own=None, **changed):
+    """A run of 200 steps in two lines, 1 second each, with an evaluation of two episodes; no score: not evaluated."""
+    train = {"learning_rate": 1e-3, "report_every": 100} | changed.pop("train", {})
+    config = {"method": {"name": method, "settings": own or {}}, "env": env, "seed": seed, "risk": "mean", "steps": 200}
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config | {"train": train} | changed))
+    (folder / "metrics.csv").write_text(HEAD + f"100,2,{score or 1},100\n200,4,{score or 2},100\n")
+    if score is not None:
+        evaluation = {"mean": score, "std": 1.0, "returns": [score - 1, score + 1]}
+        (folder / "metrics.json").write_text(json.dumps({"evaluation": evaluation}))
+
+
+def reported(out, name):
+    with (out / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_line(tmp_path):
+    for seed, score in enumerate((100.0, 200.0, 600.0)):
+        write_run(tmp_path / f"runs/{seed}", score, seed=seed, train={"report_every": 50 + seed})
+    assert main(["report", str(tmp_path / "runs"), "--target", "CartPole-v1=400", "--out", str(tmp_path / "out")]) == 0
+    (line,) = reported(tmp_path / "out", "lines")
+    assert (line["seeds"], float(line["mean"]), float(line["median"]), float(line["iqm"])) == ("3", 300, 200, 300)
+    assert 100 <= float(line["mean_low"]) < 300 < float(line["mean_high"]) <= 600
+    assert float(line["gap"]) == pytest.approx((0.75 + 0.5 + 0) / 3)  # of 400, and 600 counts as 400
+    rows = reported(tmp_path / "out", "report")
+    assert [row["folder"] for row in rows] == [str(tmp_path / f"runs/{seed}") for seed in range(3)]
+
+
+def test_settings_in_which_lines_differ_are_columns_and_labels_and_looks_are_distinct(tmp_path):
+    write_run(tmp_path / "a", 1.0)
+    write_run(tmp_path / "b", 2.0, risk="cvar:0.1")
+    write_run(tmp_path / "c", 3.0, train={"learning_rate": 1e-4})
+    write_run(tmp_path / "d", 4.0, method="c51", own={"atoms": 13})
+    write_run(tmp_path / "e", 4.0, method="c51", own={"atoms": 51})
+    lines, _ = lines_of(find_runs(tmp_path))
+    setups = setups_of(lines)
+    assert set(columns_of(lines)) == {"risk", "learning_rate", "atoms"}
+    assert len(lines) == len({setup.label for setup in setups}) == 5
+    assert len({(setup.colour, setup.style) for setup in setups}) == 5
+    assert "C51, atoms=13" in {setup.label for setup in setups}
+    assert "DQN, risk=cvar:0.1, learning_rate=0.001" in {setup.label for setup in setups}
+
+
+def test_a_setting_of_none_is_told_from_a_number(tmp_path):
+    write_run(tmp_path / "a", 1.0, own={"grid": None})
+    write_run(tmp_path / "b", 2.0, own={"grid": 32}, seed=1)
+    assert len(lines_of(find_runs(tmp_path))[0]) == 2
+
+
+def test_a_setting_that_older_runs_do_not_record_does_not_divide_them_and_is_said(tmp_path):
+    write_run(tmp_path / "old", 1.0)
+    write_run(tmp_path / "new", 2.0, seed=1, own={"newer": True})
+    lines, notes = lines_of(find_runs(tmp_path))
+    assert [len(line.runs) for line in lines] == [2]
+    assert "do not record newer" in notes[0]
+
+
+def test_a_seed_that_occurs_twice_counts_once_and_is_said(tmp_path, capsys):
+    for name in ("a", "b"):
+        write_run(tmp_path / "runs" / name, 1.0)
+    folders = [str(tmp_path / "runs"), str(tmp_path / "runs/a")]  # the second adds nothing
+    assert main(["report", *folders, "--out", str(tmp_path / "out")]) == 0
+    assert reported(tmp_path / "out", "lines")[0]["seeds"] == "1"
+    assert "has the settings and the seed of" in capsys.readouterr().out
+    command = json.loads((tmp_path / "out/metrics.json").read_text())["command"]
+    assert command == f"nfdrl report {folders[0]} {folders[1]} --out {tmp_path / 'out'}"
+
+
+def test_few_seeds_missing_cells_and_unfinished_runs_are_said_everywhere(tmp_path, capsys):
+    write_run(tmp_path / "runs/a", 1.0, steps=900)
+    write_run(tmp_path / "runs/b", None, seed=1, steps=900)
+    write_run(tmp_path / "runs/c", 1.0, method="c51", env="Own/Game-v0")
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
+    for text in (
+        capsys.readouterr().out,
+        *((tmp_path / "out" / name).read_text() for name in ("report.md", "report.tex")),
+    ):
+        assert "fewer than 3 evaluated seeds in CartPole-v1: DQN (1" in text
+        assert "not run in CartPole-v1: C51" in text
+        assert "not evaluated, 200 of 900 steps: DQN" in text
+        assert "no target score for Own/Game-v0" in text
+
+
+def test_aggregates_and_improvement_follow_from_the_scores(tmp_path):
+    for seed, (ours, theirs) in enumerate(((10.0, 10.0), (20.0, 10.0), (30.0, 40.0))):
+        for env in ("A-v0", "B-v0"):
+            write_run(tmp_path / f"runs/{env}/dqn-{seed}", ours, env=env, seed=seed)
+            write_run(tmp_path / f"runs/{env}/c51-{seed}", theirs, env=env, seed=seed, method="c51")
+    targets = ["--target", "A-v0=0:100", "B-v0=10:20"]
+    assert main(["report", str(tmp_path / "runs"), *targets, "--out", str(tmp_path / "out")]) == 0
+    _, dqn = reported(tmp_path / "out", "aggregate")
+    assert float(dqn["mean"]) == pytest.approx((0.2 + 1.0) / 2)  # 0.1 0.2 0.3, and 0 1 2
+    assert float(dqn["iqm"]) == pytest.approx((0.1 + 0.2 + 0.3 + 1.0) / 4)  # without 0 and 2
+    assert float(dqn["gap"]) == pytest.approx((0.8 + (1 + 0 + 0) / 3) / 2)
+    (pair,) = (row for row in reported(tmp_path / "out", "improvement") if row["env"] == "all")
+    # C51's 10 10 40 against 10 20 30: 40 wins all three, each 10 ties with 10 and loses twice: (3 + ½ + ½)/9.
+    assert (pair["label"], pair["other"], pair["environments"]) == ("C51", "DQN", "2")
+    assert float(pair["probability"]) == pytest.approx(4 / 9)
+    for name in ("statistics", "profiles", "improvement"):
+        assert plt.imread(tmp_path / f"out/{name}.png").std() > 0.01
+
+
+def test_atari_games_are_normalised_by_human_scores_and_five_give_an_atari5_score(tmp_path):
+    human = read_references()[1].human
+    for game, score in zip(GAMES, human, strict=True):
+        for seed in range(2):
+            write_run(tmp_path / f"runs/{game}-{seed}", score, env=f"ALE/{game}-v5", seed=seed)
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
+    (row,) = reported(tmp_path / "out", "aggregate")
+    assert float(row["mean"]) == pytest.approx(1)  # a human everywhere
+    assert float(row["atari5"]) == pytest.approx(85.1, abs=0.05)  # of 100 % in all games (atari5_score)
+
+
+def test_seconds_are_those_of_all_resumes(tmp_path):
+    write_run(tmp_path / "whole", 1.0)
+    write_run(tmp_path / "resumed", 1.0, resumed=[150])
+    assert read_run(tmp_path / "whole").seconds == 2.0
+    assert read_run(tmp_path / "resumed").seconds == 1.5  # the second line counts from step 150
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [("CartPole-v1", "must be written ENV=SCORE"), ("CartPole-v1=5:1", "higher than"), ("Cart=1", "did you mean")],
+)
+def test_a_target_that_makes_no_sense_is_refused(tmp_path, capsys, target, message):
+    write_run(tmp_path / "runs", 1.0)
+    assert main(["report", str(tmp_path), "--target", target, "--out", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err

@@ -280,7 +280,9 @@ def difference(policy: Policy, path: str | Path, rows: Array) -> tuple[float, in
     action, *numbers = (part.numpy(force=True) for part in policy(observation))
     found_action, *found = OnnxPolicy(path)(rows)
     scale = max(1.0, *(float(np.abs(part).max()) for part in numbers))
-    gap = max(float(np.nan_to_num(np.abs(a - b), nan=np.inf).max()) for a, b in zip(numbers, found, strict=True)) / scale
+    gap = (
+        max(float(np.nan_to_num(np.abs(a - b), nan=np.inf).max()) for a, b in zip(numbers, found, strict=True)) / scale
+    )
     values = np.sort(policy.values(observation).numpy(force=True), -1)
     clear = values[:, -1] - values[:, -2:].min(-1) > 2e-5 * scale
     return gap, int(((action != found_action) & clear).sum())

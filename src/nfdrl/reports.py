@@ -65,14 +65,18 @@ def write_report(
     draw: Callable[[], Figure] | None = None,
     figure: str = "figure",
     name: str = "metrics",
+    figures: Mapping[str, Callable[[], Figure]] | None = None,
+    texts: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Write NAME.json, a CSV file per table, and the figure as PNG and SVG; returns the names of the files.
+    """Write NAME.json, a CSV file per table, all figures as PNG and SVG, and texts; returns the names of the files.
 
     Everything is made before anything is written, so that a failure leaves `out` as it was.
     """
-    files = {} if draw is None else _images(draw, figure)
+    drawn = {**({} if draw is None else {figure: draw}), **(figures or {})}
+    files = {file: content for stem, made in drawn.items() for file, content in _images(made, stem).items()}
     files[f"{name}.json"] = to_json(plain(metrics))
     files |= {f"{table}.csv": _csv(rows) for table, rows in (tables or {}).items()}
+    files |= {file: text.encode() for file, text in (texts or {}).items()}
     out.mkdir(parents=True, exist_ok=True)
     for file, content in files.items():
         replace_file(out / file, content)

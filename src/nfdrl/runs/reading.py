@@ -30,6 +30,18 @@ class RunRecord:
     evaluation: dict[str, Any] | None
     resumed: list[int]
     settings: dict[str, Any]  # of the run and of its method, inner ones by their path
+    config: dict[str, Any]
+
+    @property
+    def seconds(self) -> float:
+        """The time that training took, all resumes included: that of every line of metrics.csv."""
+        total, before = 0.0, 0.0
+        for line in self.curve:
+            step, speed = line["step"], line["steps_per_second"]
+            begun = max([before, *(at for at in self.resumed if at < step)])
+            total += (step - begun) / speed if speed > 0 else 0.0
+            before = step
+        return total
 
     @property
     def step(self) -> int:
@@ -73,7 +85,7 @@ def read_run(folder: Path) -> RunRecord:
     evaluation = _evaluation(later or summary.get("evaluation"), folder / (EVALUATION if later else SUMMARY))
     with describing("a run", folder):
         resumed = resumes(config | summary, curve)
-    return RunRecord(folder, method, env, seed, curve, evaluation, resumed, settings)
+    return RunRecord(folder, method, env, seed, curve, evaluation, resumed, settings, config)
 
 
 def _evaluation(found: Any, path: Path) -> dict[str, Any] | None:
