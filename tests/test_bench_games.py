@@ -16,7 +16,8 @@ from nfdrl.replay import COLUMN_BYTES
 
 CONTESTANTS = {
     "train": [
-        *("Stable-Baselines3 DQN", "ours dqn", "sb3-contrib QR-DQN", "ours qr-dqn", "ours nfdrl-s", "ours nfdrl-e"),
+        *("Stable-Baselines3 DQN", "ours dqn", "sb3-contrib QR-DQN", "ours qr-dqn", "ours nfdrl", "ours nfdrl-s"),
+        "ours nfdrl-e",
         "ours nfdrl-s, by CVaR",
     ],
     "atari": [

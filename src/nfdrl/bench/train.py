@@ -37,6 +37,7 @@ CONTESTANTS = (
     Contestant(DQN, _ours("dqn"), SB3_DQN),
     Contestant(SB3_QRDQN, _peer("qr-dqn")),
     Contestant("ours qr-dqn", _ours("qr-dqn"), SB3_QRDQN),
+    Contestant("ours nfdrl", _ours("nfdrl"), DQN),
     Contestant(FLOW, _ours("nfdrl-s"), SB3_QRDQN),
     Contestant("ours nfdrl-e", _ours("nfdrl-e"), SB3_QRDQN),
     Contestant(f"{FLOW}, by CVaR", _ours("nfdrl-s", risk="cvar:0.1"), FLOW),
