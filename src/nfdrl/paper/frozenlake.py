@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -15,17 +15,13 @@ from numpy.typing import NDArray
 
 from nfdrl.colours import GREEN, GREY, INK, LIGHT, SKY
 from nfdrl.envs.finite import FiniteMDP
-from nfdrl.evaluation.comparison import Problem
-from nfdrl.evaluation.distances import Floats, batch_distances
-from nfdrl.evaluation.truth import ReturnTruth
+from nfdrl.evaluation.distances import batch_distances
+from nfdrl.evaluation.truth import ReturnTruth, exact_returns
 from nfdrl.laws.base import Law
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.laws.mixture import MixtureLaw
-from nfdrl.losses.surrogate import Surrogate
 from nfdrl.paper.base import SAMPLES, Experiment, Result
-from nfdrl.paper.mdp2 import PRINTED, SPREAD
 from nfdrl.progress import Progress
-from nfdrl.reports import Row
 from nfdrl.style import color_of
 from nfdrl.training.policy_laws import PolicyLearning, learn_policy_laws
 
@@ -34,14 +30,6 @@ BINS, LARGEST_MASS = 52, 0.1
 ARROWS = ("←", "↓", "→", "↑")
 SETTINGS = PolicyLearning(updates=8_000, batch_size=128, learning_rate=2e-2)
 SMOKE = PolicyLearning(updates=30, batch_size=32, learning_rate=2e-2)
-SHORT = PolicyLearning(updates=2_500, batch_size=32, learning_rate=2e-2)  # of each form of the loss, with 64 midpoints
-FORMS = {
-    "as the paper, gradients through the KDE": FlowMethod(PRINTED, terminal_std=SPREAD),
-    "… none, as printed": FlowMethod(replace(PRINTED, masses="density", kernel_gradients=False), terminal_std=SPREAD),
-    "… through the KDE, squared": FlowMethod(replace(PRINTED, rooted=False), terminal_std=SPREAD),
-    "ours": FlowMethod(),
-    "ours, rooted": FlowMethod(Surrogate(rooted=True)),
-}
 
 
 @dataclass(frozen=True)
@@ -55,18 +43,19 @@ class Lake:
 
 
 def compute(seed: int, smoke: bool, progress: Progress) -> Result:
-    """Learn the optimal policy's laws by TD on sampled transitions, and measure all 44 against the exact ones.
-
-    The figure's laws are learned long, by our loss; every form of the loss is learned for a shorter time beside it.
-    """
+    """Learn the optimal policy's laws by TD on sampled transitions, and measure all 44 against the exact ones."""
+    settings = SMOKE if smoke else SETTINGS
     mdp = FiniteMDP.from_env("FrozenLake-v1", map_name="4x4", is_slippery=True)
-    problem = Problem.of("FrozenLake-v1", mdp, DISCOUNT)
-    truth = problem.truth
-    law = _learn(problem, FlowMethod(samples=SAMPLES), SMOKE if smoke else SETTINGS, seed, "nfdrl-s", progress)
+    policy = mdp.optimal_policy(DISCOUNT)
+    truth = exact_returns(mdp, policy, DISCOUNT)
+    learned = learn_policy_laws(
+        mdp, policy, FlowMethod(samples=SAMPLES), settings, discount=DISCOUNT, seed=seed,
+        track=lambda steps: progress.track(steps, "nfdrl-s on FrozenLake", settings.updates),
+    )  # fmt: skip
+    law = learned.laws(truth.pairs)
     measured = batch_distances(law, truth.laws)
     means = law.mean()
-    rows = [_total("figure", SMOKE if smoke else SETTINGS, measured)]
-    rows += [
+    rows = [
         {
             "method": "nfdrl-s",
             "state": int(state),
@@ -77,30 +66,10 @@ def compute(seed: int, smoke: bool, progress: Progress) -> Result:
         }
         for k, (state, action) in enumerate(truth.pairs)
     ]
-    short = SMOKE if smoke else SHORT
-    for form, method in FORMS.items():
-        found = _learn(problem, method, short, seed, form, progress)
-        rows.append(_total(form, short, batch_distances(found, truth.laws)))
+    average = {name: float(values.mean()) for name, values in measured.items()}
+    rows.insert(0, {"method": "nfdrl-s", "state": "all", "action": "mean", "mean": None, "true_mean": None, **average})
     lake = gymnasium.make("FrozenLake-v1", map_name="4x4").unwrapped.desc.astype(str)  # type: ignore[attr-defined]
-    return Result(rows, Lake(lake, problem.policy, truth, law))
-
-
-def _learn(
-    problem: Problem, method: FlowMethod, settings: PolicyLearning, seed: int, label: str, progress: Progress
-) -> Law:
-    """The laws of all live pairs."""
-    learned = learn_policy_laws(
-        problem.mdp, problem.policy, method, settings, discount=problem.discount, seed=seed,
-        track=lambda steps: progress.track(steps, f"{label} on FrozenLake", settings.updates),
-    )  # fmt: skip
-    return learned.laws(problem.truth.pairs)
-
-
-def _total(form: str, settings: PolicyLearning, measured: dict[str, Floats]) -> Row:
-    """The means over all pairs of one form of the loss."""
-    row: Row = {"method": "nfdrl-s", "state": "all", "action": "mean", "mean": None, "true_mean": None}
-    row |= {name: float(values.mean()) for name, values in measured.items()}
-    return row | {"loss_form": form, "updates": settings.updates, "batch_size": settings.batch_size}
+    return Result(rows, Lake(lake, policy, truth, law))
 
 
 def draw(result: Result) -> Figure:
@@ -160,15 +129,6 @@ def _draw_map(ax: Axes, lake: Lake, result: Result) -> None:
         f"FrozenLake 4×4, slippery, γ = {DISCOUNT}\narrows: the optimal policy; dark: holes\n{best}", fontsize=10
     )
     ax.spines[:].set_visible(False)
-    ax.text(0, 4.3, _forms(result.rows), va="top", fontsize=8.5, linespacing=1.5)
-
-
-def _forms(rows: list[Row]) -> str:
-    """Every form of the loss with its distance and the error of its means."""
-    totals = [row for row in rows if row["state"] == "all" and row["loss_form"] != "figure"]
-    lines = [f"{row['loss_form']}: {row['cramer']:.3f}, {row['mean_error']:.3f}" for row in totals]
-    budget = f"after {totals[0]['updates']:,} updates of {totals[0]['batch_size']}:"
-    return "\n".join(["ℓ₂ and error of the means, by form of the loss,", budget, *lines])
 
 
 def _square(column: int, row: int, color: str) -> Rectangle:
