@@ -1,18 +1,26 @@
-"""Named settings: ours, and the paper's."""
+"""Named settings: ours, the paper's, and those in files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
-from nfdrl.errors import unknown_name
+from nfdrl.errors import NfdrlError, check_at_least, unknown_name
+from nfdrl.files import read_toml, replace_file, to_toml
+from nfdrl.laws import find_method
 from nfdrl.laws.base import Method
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.grid import GridDistance
 from nfdrl.losses.surrogate import Surrogate
 from nfdrl.networks import TorsoSizes
+from nfdrl.settings import apply_settings, from_plain, own_words, words_of
 from nfdrl.training.config import TrainConfig
+
+FILE = ".toml"  # how the name of a preset file ends
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,7 @@ class Preset:
     config: TrainConfig
     steps: int  # how long to train where nobody says
     adapt: Callable[[Method], Method]
+    method: str = "nfdrl"  # what to train where nobody says
 
 
 def unchanged(method: Method) -> Method:
@@ -132,17 +141,81 @@ MINATAR = TrainConfig(  # Young and Tian 2019, Section 3, and their released cod
 
 PRESETS: dict[str, Preset] = {
     "default": Preset(TrainConfig(), 200_000, unchanged),
-    "paper": Preset(PAPER, 10_000_000, paper_method),  # total_timesteps
-    "paper-atari": Preset(PAPER, 10_000_000, paper_method),  # the same table, by the name of what it was made for
-    "paper-literal": Preset(LITERAL, 10_000_000, literal_method),
-    "paper-literal-atari": Preset(LITERAL, 10_000_000, literal_method),
+    "paper": Preset(PAPER, 10_000_000, paper_method, "nfdrl-s"),  # total_timesteps; the paper's flow and loss
+    "paper-atari": Preset(PAPER, 10_000_000, paper_method, "nfdrl-s"),  # the same, by the name of what it was made for
+    "paper-literal": Preset(LITERAL, 10_000_000, literal_method, "nfdrl-s"),
+    "paper-literal-atari": Preset(LITERAL, 10_000_000, literal_method, "nfdrl-s"),
     "atari": Preset(ATARI, 10_000_000, unchanged),
     "minatar": Preset(MINATAR, 5_000_000, unchanged),
 }
 
 
-def find_preset(name: str) -> Preset:
-    """The preset of that name."""
+def find_preset(name: str | Path) -> Preset:
+    """The preset of that name, or the one in a .toml file."""
+    if str(name).endswith(FILE):
+        return read_preset(Path(name)).resolved(str(name))
     if name not in PRESETS:
-        raise unknown_name("preset", name, PRESETS)
-    return PRESETS[name]
+        raise unknown_name("preset", str(name), [*PRESETS, f"a {FILE} file"])
+    return PRESETS[str(name)]
+
+
+@dataclass(frozen=True)
+class PresetFile:
+    """What a preset file says: the named preset that it starts from, and what it changes in it."""
+
+    # settings of the run and of the method, by the names that --set takes
+    set: Mapping[str, Any] = field(default_factory=dict)
+    # the named preset to start from
+    preset: str = "default"
+    # the method, maybe with settings in brackets, where nobody names another; "" for that of the named preset
+    method: str = ""
+    # how long to train where nobody says; 0 for as long as the named preset
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        check_at_least(0, steps=self.steps)
+        if self.preset not in PRESETS:
+            raise unknown_name("preset", self.preset, PRESETS)
+        if not self.method:
+            object.__setattr__(self, "method", PRESETS[self.preset].method)
+        if not isinstance(self.set, Mapping):
+            raise NfdrlError(f"set must be a table of settings, got {self.set!r:.80}")
+
+    def resolved(self, where: str) -> Preset:
+        """The preset; errors say `where` its settings are from."""
+        base = PRESETS[self.preset]
+
+        def adapt(method: Method) -> Method:
+            with _blaming(where):
+                return apply_settings(words, base.config, base.adapt(method))[1]
+
+        with _blaming(where):
+            words = words_of(self.set)
+            config, _ = apply_settings(own_words(words, base.config), base.config, base.config)
+            named = find_method(self.method) if ":" not in self.method else None  # one of your own is not imported here
+        if named is not None:
+            adapt(named)
+        return Preset(config, self.steps or base.steps, adapt, self.method)
+
+
+def read_preset(path: Path) -> PresetFile:
+    """The preset file at a path; whatever is not known in it is refused."""
+    content = read_toml(path)
+    with _blaming(str(path)):
+        given = content.pop("set", {})
+        return replace(from_plain(PresetFile, content, "a preset"), set=given)
+
+
+def write_preset(path: Path, preset: PresetFile, comment: str = "") -> None:
+    """Write a preset file that `read_preset` and `nfdrl train --preset` read."""
+    about = {"preset": preset.preset, "method": preset.method, "steps": preset.steps}
+    replace_file(path, to_toml(about | {"set": dict(preset.set)}, comment))
+
+
+@contextmanager
+def _blaming(where: str) -> Iterator[None]:
+    """Say where the settings are from that cannot be read."""
+    try:
+        yield
+    except NfdrlError as error:
+        raise NfdrlError(f"{where}: {error}") from None
