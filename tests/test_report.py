@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 
 import matplotlib.pyplot as plt
 import pytest
+from rich.console import Console
+from rich.table import Table
 
 from nfdrl.cli import main
 from nfdrl.evaluation.lines import columns_of, lines_of, setups_of
 from nfdrl.paper.atari5 import GAMES, read_references
+from nfdrl.progress import print_table
 from nfdrl.runs.reading import find_runs, read_run
-
-HEAD = "step,episodes,episode_return,steps_per_second\n"
+from written_runs import reported, write_run
 
 
 @pytest.fixture(scope="module")
@@ -44,23 +47,6 @@ def test_a_report_has_every_run_with_its_measurements(runs, tmp_path, capsys):
 def test_a_folder_without_runs_is_refused(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
     assert "no run in" in capsys.readouterr().err
-
-
-def write_run(folder, score, *, env="CartPole-v1", method="dqn", seed=0, own=None, **changed):
-    """A run of 200 steps in two lines, 1 second each, with an evaluation of two episodes; no score: not evaluated."""
-    train = {"learning_rate": 1e-3, "report_every": 100} | changed.pop("train", {})
-    config = {"method": {"name": method, "settings": own or {}}, "env": env, "seed": seed, "risk": "mean", "steps": 200}
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config | {"train": train} | changed))
-    (folder / "metrics.csv").write_text(HEAD + f"100,2,{score or 1},100\n200,4,{score or 2},100\n")
-    if score is not None:
-        evaluation = {"mean": score, "std": 1.0, "returns": [score - 1, score + 1]}
-        (folder / "metrics.json").write_text(json.dumps({"evaluation": evaluation}))
-
-
-def reported(out, name):
-    with (out / f"{name}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_runs_that_differ_in_the_seed_alone_are_one_line(tmp_path):
@@ -130,6 +116,21 @@ def test_few_seeds_missing_cells_and_unfinished_runs_are_said_everywhere(tmp_pat
         assert "no target score for Own/Game-v0" in text
 
 
+def test_trials_of_a_sweep_that_failed_or_have_not_reported_are_said(tmp_path, capsys):
+    sweep = tmp_path / "sweep"
+    write_run(sweep / "dqn-CartPole-0", 100.0, checkpoint_every=10)
+    write_run(sweep / "dqn-CartPole-1", 200.0, seed=1, checkpoint_every=20)  # which changes nothing that is learned
+    (sweep / "dqn-Broken-0").mkdir()
+    (sweep / "dqn-Broken-0/failed.json").write_text(json.dumps({"trial": "dqn-Broken-0", "error": "no such game"}))
+    (sweep / "dqn-CartPole-2").mkdir()
+    (sweep / "dqn-CartPole-2/config.json").write_text((sweep / "dqn-CartPole-0/config.json").read_text())
+    assert main(["report", str(sweep), "--out", str(tmp_path / "out")]) == 0
+    assert [row["seeds"] for row in reported(tmp_path / "out", "lines")] == ["2"]
+    text = capsys.readouterr().out
+    assert f"failed: {sweep}/dqn-Broken-0: no such game" in text
+    assert f"begun, and nothing measured yet: {sweep}/dqn-CartPole-2" in text
+
+
 def test_aggregates_and_improvement_follow_from_the_scores(tmp_path):
     for seed, (ours, theirs) in enumerate(((10.0, 10.0), (20.0, 10.0), (30.0, 40.0))):
         for env in ("A-v0", "B-v0"):
@@ -158,6 +159,20 @@ def test_atari_games_are_normalised_by_human_scores_and_five_give_an_atari5_scor
     (row,) = reported(tmp_path / "out", "aggregate")
     assert float(row["mean"]) == pytest.approx(1)  # a human everywhere
     assert float(row["atari5"]) == pytest.approx(85.1, abs=0.05)  # of 100 % in all games (atari5_score)
+
+
+@pytest.mark.parametrize("width", [50, 80, 120, 300])
+def test_a_table_in_a_narrow_terminal_has_all_digits(width):
+    table = Table(title="scores")
+    numbers = ["-123.4", "[-1,000,000,", "0.987]", "200,000", "1,456"]
+    for name in ("environment", *numbers):
+        table.add_column(name, justify="left" if name == "environment" else "right")
+    table.add_row("nfdrl/RiskyCliff-v0", *numbers)
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    print_table(table, console)
+    words = console.file.getvalue().replace("│", " ").split()
+    assert all(words.count(number) >= 1 for number in numbers)
+    assert "…" not in console.file.getvalue()
 
 
 def test_seconds_are_those_of_all_resumes(tmp_path):

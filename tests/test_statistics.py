@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -124,3 +127,31 @@ def test_environments_are_resampled_apart_from_each_other():
 def test_a_level_outside_the_unit_interval_is_refused():
     with pytest.raises(NfdrlError, match="level must lie strictly between 0 and 1, got 95"):
         bootstrap(mean, [np.zeros(3)], generator(), level=95)
+
+
+def published(agent):
+    """Human-normalised scores of five runs in each of the 26 games of Atari 100k, as released with two papers.
+
+    IRIS: Micheli et al. 2023, github.com/eloialonso/iris, results/data. DIAMOND: Alonso et al. 2024,
+    github.com/eloialonso/diamond, results/data. Random and human scores are those that both use.
+    """
+    with (Path(__file__).parent / "atari100k.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    scores = []
+    for row in rows:
+        low, high = float(row["random"]), float(row["human"])
+        scores.append((np.array([float(row[f"{agent} {k}"]) for k in range(5)]) - low) / (high - low))
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("agent", "statistics", "printed"),
+    [
+        ("iris", STATISTICS, (1.046, 0.289, 0.501, 0.512)),  # its table 1
+        ("diamond", (mean, iqm), (1.459, 0.641)),  # its table 1, which repeats the mean and the IQM of IRIS
+    ],
+)
+def test_published_aggregates_follow_from_the_published_runs_to_the_printed_digit(agent, statistics, printed):
+    scores = published(agent)
+    assert len(scores) == 26
+    assert_allclose([float(statistic(scores)) for statistic in statistics], printed, rtol=0, atol=0.0005)

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from nfdrl.envs.cliff import risky_cliff
 from nfdrl.envs.finite import FiniteMDP
 from nfdrl.envs.toy import mdp3
 from nfdrl.errors import NfdrlError
+from nfdrl.evaluation.episode import rendering_env
 from nfdrl.evaluation.truth import exact_returns
-from nfdrl.laws import METHODS
+from nfdrl.laws import METHODS, find_method
 from nfdrl.laws.categorical import CategoricalLaw
 from nfdrl.laws.dirac import DiracLaw
 from nfdrl.laws.flow import FlowLaw
@@ -36,6 +38,8 @@ from nfdrl.viewer.maps import graph_of
 from nfdrl.viewer.messages import pack, read, to_text, unpack
 from nfdrl.viewer.packing import pack_laws, pack_mixtures
 from nfdrl.viewer.schema import Command, Document
+from nfdrl.viewer.stage import Stage
+from written_runs import write_run
 
 ROOT = Path(__file__).parents[1]
 STATIC = ROOT / "src" / "nfdrl" / "viewer" / "static"
@@ -224,15 +228,26 @@ def test_the_browser_computes_exact_laws_as_python_does(ask, mdp):
 
 
 @pytest.mark.parametrize("method", [*METHODS, "nfdrl-s[n_flows=2]"])
-def test_packed_laws_of_every_method_have_its_means(ask, method):
-    agent = Agent(method, "CartPole-v1", seed=3, config=SMALL)
-    observations = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    law = agent.returns(observations)
+def test_the_browser_computes_the_laws_of_every_method(ask, double, method):
+    torch.manual_seed(3)
+    with torch.no_grad():
+        law = find_method(method).head(4, 2)(3 * torch.randn(5, 4))
+        levels, scale = torch.tensor(LEVELS), float(law.std().max() + 1)
+        points = law.quantile(torch.tensor([0.02, 0.3, 0.5, 0.77, 0.99])) + 1e-3 * scale
+        expected = {
+            "mean": law.mean(),
+            "quantile": law.quantile(levels),
+            "cvar": law.cvar(levels),
+            "cdf": law.cdf(points),
+        }
     packed = pack_laws(law)
-    rows = ask(packed, [[0.0]] * 10)
-    tolerance = 1e-5 if packed.note is None or "levels" in packed.note else 1e-2
-    assert_allclose([row["mean"] for row in rows], law.mean().flatten(), atol=tolerance * float(law.std().max() + 1))
+    rows = ask(packed, points.flatten(0, 1).tolist())
     assert (packed.note is None) == (method not in ("iqn", "nfdrl-s[n_flows=2]"))
+    exact = expected if packed.note is None else ["mean"]  # of the others a note says what is left out
+    tolerance = 1e-5 if packed.note is None or "levels" in packed.note else 1e-2
+    for name in exact:
+        found = [row[name] for row in rows]
+        assert_allclose(found, expected[name].flatten(0, 1), rtol=0, atol=tolerance * scale, err_msg=name)
 
 
 def test_the_anchored_law_travels_as_a_flow():
@@ -283,6 +298,25 @@ def test_a_curve_is_read_once_and_continued(run):
     assert read_curve(run, second.offset).fresh
 
 
+@pytest.mark.parametrize("odd", ["", "5,\n", "5,0.5,0,7\n", "5,six,0\n", "\n", "#5,0.5,0\n"])
+def test_numbers_are_the_same_whatever_else_a_table_holds(run, odd):
+    path, rows = run.folder / "metrics.csv", "1,0.5,-1e-3\n2,nan,inf\n3,1e300,0.1\n"
+    path.write_text("step,loss,dormant\n" + rows + odd)
+    columns = read_curve(run).columns
+    assert_array_equal(unpack(columns["dormant"])[:3], np.float32([-1e-3, np.inf, 0.1]))
+    if odd.count(",") != 2:  # not a row of this table
+        assert_array_equal(unpack(columns["step"]), [1, 2, 3])
+        assert_array_equal(unpack(columns["loss"]), np.float32([0.5, np.nan, np.inf]))
+
+
+def test_runs_that_differ_in_their_seed_alone_have_one_setting(tmp_path):
+    write_run(tmp_path / "a", 1.0)
+    write_run(tmp_path / "b", 2.0, seed=1, checkpoint_every=7)
+    write_run(tmp_path / "c", 3.0, seed=2, train={"learning_rate": 1e-4})
+    a, b, c = (find_run(tmp_path / name).card.setting for name in "abc")
+    assert a == b != c
+
+
 def test_the_last_share_of_dormant_units_is_found(run):
     assert run.dormant() == 0.25
 
@@ -306,6 +340,25 @@ def test_figures_come_with_their_commands(tmp_path):
     (folder / "metrics.json").write_text(json.dumps({"experiment": "theory", "command": "nfdrl paper theory"}))
     (figure,) = find_figures(tmp_path).values()
     assert (figure.card.title, figure.card.command) == ("theory", "nfdrl paper theory")
+
+
+def test_environments_draw_their_first_picture_one_after_another(monkeypatch):
+    inside, most = [], []
+
+    def watched(*words):
+        inside.append(0)
+        most.append(len(inside))
+        try:
+            return rendering_env(*words)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr("nfdrl.viewer.stage.rendering_env", watched)
+    agent = Agent("dqn", "CartPole-v1", config=SMALL)
+    with ThreadPoolExecutor(4) as pool:
+        for stage in pool.map(lambda _: Stage(agent), range(4)):
+            stage.close()
+    assert most == [1, 1, 1, 1]
 
 
 def test_a_page_is_not_overwritten_unless_asked(document, saved, capsys):

@@ -23,6 +23,7 @@ from nfdrl.viewer.messages import read
 from nfdrl.viewer.schema import Curve, Hello, Ridge, Runs, StateTable, Step
 
 SMALL = TrainConfig(learning_starts=64, batch_size=16, torso=TorsoSizes(mlp=(16, 16)), report_every=50)
+PATIENCE = 300  # seconds: the machine may be busy
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,10 @@ def runs(tmp_path_factory):
     return folder
 
 
+def get(address, **words):
+    return httpx.get(address, timeout=PATIENCE, **words)
+
+
 def started(*words):
     """The server in a process of its own, and the address that it printed."""
     process = subprocess.Popen([sys.executable, "-m", "nfdrl", "watch", *words, "--port", "0"], stdout=subprocess.PIPE)
@@ -48,7 +53,7 @@ def started(*words):
 
 def stopped(process):
     process.send_signal(signal.SIGINT)
-    process.wait(30)
+    process.wait(PATIENCE)
     process.stdout.close()
 
 
@@ -69,12 +74,13 @@ def strict(runs):
 
 @pytest.fixture(scope="module")
 def ids(server):
-    found = read(Runs, httpx.get(f"{server}/api/runs").json())
+    found = read(Runs, get(f"{server}/api/runs").json())
     return {run.name: run.id for run in found.runs}
 
 
 def play(server, run, **headers):
-    return connect(f"{server.replace('http', 'ws')}/api/play/{run}", origin=headers.pop("origin", server), **headers)
+    address = f"{server.replace('http', 'ws')}/api/play/{run}"
+    return connect(address, origin=headers.pop("origin", server), open_timeout=PATIENCE, **headers)
 
 
 def test_the_server_listens_on_this_machine_alone(server):
@@ -87,16 +93,16 @@ def test_the_server_listens_on_this_machine_alone(server):
 
 def test_every_answer_fits_the_schema(server, ids):
     assert set(ids) == {"pole", "lake"}
-    (curve,) = [read(Curve, found) for found in httpx.get(f"{server}/api/curves").json()]
+    (curve,) = [read(Curve, found) for found in get(f"{server}/api/curves").json()]
     assert "episode_return" in curve.columns
-    assert httpx.get(f"{server}/api/curves?have={curve.run}:{curve.offset}").json() == []
-    table = read(StateTable, httpx.get(f"{server}/api/table/{ids['lake']}", timeout=60).json())
+    assert get(f"{server}/api/curves?have={curve.run}:{curve.offset}").json() == []
+    table = read(StateTable, get(f"{server}/api/table/{ids['lake']}").json())
     assert len(table.states) == 11
-    ridge = read(Ridge, httpx.get(f"{server}/api/ridge/{ids['pole']}", timeout=60).json())
+    ridge = read(Ridge, get(f"{server}/api/ridge/{ids['pole']}").json())
     assert ridge.steps == [100, 200, 300]
-    (figure,) = httpx.get(f"{server}/api/figures").json()
+    (figure,) = get(f"{server}/api/figures").json()
     assert figure["command"] == "nfdrl paper theory"
-    assert httpx.get(f"{server}/{figure['image']}").headers["content-type"].startswith("image/svg+xml")
+    assert get(f"{server}/{figure['image']}").headers["content-type"].startswith("image/svg+xml")
 
 
 def test_an_agent_plays_steps_and_obeys(server, ids):
@@ -129,7 +135,7 @@ def test_a_senseless_wish_ends_the_connection_and_nothing_else(server, ids, wish
         socket.send(wish)
         with pytest.raises(Exception, match="1008"):
             socket.recv(60)
-    assert httpx.get(f"{server}/api/runs").status_code == 200
+    assert get(f"{server}/api/runs").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -137,7 +143,7 @@ def test_a_senseless_wish_ends_the_connection_and_nothing_else(server, ids, wish
 )
 def test_a_name_that_is_not_ours_is_refused(server, host):
     for path in ("/", "/api/runs", "/static/page.js"):
-        assert httpx.get(server + path, headers={"Host": host}).status_code in (400, 421)
+        assert get(server + path, headers={"Host": host}).status_code in (400, 421)
 
 
 def test_two_hosts_in_one_request_are_refused(server):
@@ -149,10 +155,17 @@ def test_two_hosts_in_one_request_are_refused(server):
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1"])
 def test_a_page_of_another_origin_is_refused(server, ids, origin):
-    assert httpx.get(f"{server}/api/runs", headers={"Origin": origin}).status_code == 403
+    assert get(f"{server}/api/runs", headers={"Origin": origin}).status_code == 403
     with pytest.raises(InvalidStatus) as refused:
         play(server, ids["pole"], origin=origin)
     assert refused.value.response.status_code == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80"])
+def test_a_websocket_by_a_name_that_is_not_ours_is_refused(server, ids, host):
+    asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    asked |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Host": host, "Origin": f"http://{host}"}
+    assert get(f"{server}/api/play/{ids['pole']}", headers=asked).status_code == 403
 
 
 def test_a_websocket_without_an_origin_is_refused(server, ids):
@@ -163,7 +176,7 @@ def test_a_websocket_without_an_origin_is_refused(server, ids):
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
 def test_nothing_can_be_sent_but_questions(server, method):
     for path in ("/", "/api/runs", "/api/curves"):
-        assert httpx.request(method, server + path).status_code == 405
+        assert httpx.request(method, server + path, timeout=PATIENCE).status_code == 405
 
 
 @pytest.mark.parametrize(
@@ -171,8 +184,8 @@ def test_nothing_can_be_sent_but_questions(server, method):
 )
 def test_names_and_paths_lead_nowhere(server, name):
     for place in ("table", "ridge", "figure"):
-        assert httpx.get(f"{server}/api/{place}/{name}").status_code == 404
-    assert httpx.get(f"{server}/static/{name}").status_code == 404
+        assert get(f"{server}/api/{place}/{name}").status_code == 404
+    assert get(f"{server}/static/{name}").status_code == 404
 
 
 def test_a_websocket_to_an_unknown_run_is_closed(server):
@@ -181,7 +194,7 @@ def test_a_websocket_to_an_unknown_run_is_closed(server):
 
 
 def test_the_policy_forbids_inline_scripts_and_foreign_sources(server):
-    answer = httpx.get(server)
+    answer = get(server)
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "script-src 'self';" in policy
@@ -198,7 +211,7 @@ def test_watching_writes_nothing(server, ids, runs):
 
     before = everything()
     for path in ("api/runs", "api/curves", f"api/table/{ids['lake']}", f"api/ridge/{ids['pole']}", "api/figures"):
-        assert httpx.get(f"{server}/{path}", timeout=60).status_code == 200
+        assert get(f"{server}/{path}").status_code == 200
     with play(server, ids["lake"]) as socket:
         socket.recv(60)
         socket.send('{"steps": 2}')
@@ -211,8 +224,8 @@ def test_another_address_needs_the_token_that_was_printed(strict):
     address = address.replace("0.0.0.0", "127.0.0.1")
     assert len(token) >= 24
     for path in ("/", "/api/runs", "/static/page.js", "/?token=wrong", f"/api/runs?token={token}"):
-        assert httpx.get(address + path).status_code == 401
-    with httpx.Client() as visitor:
+        assert get(address + path).status_code == 401
+    with httpx.Client(timeout=PATIENCE) as visitor:
         arrived = visitor.get(f"{address}/?token={token}", follow_redirects=True)
         assert (arrived.status_code, str(arrived.url)) == (200, f"{address}/")
         assert visitor.get(f"{address}/api/runs").status_code == 200
@@ -221,7 +234,7 @@ def test_another_address_needs_the_token_that_was_printed(strict):
         assert "samesite=strict" in cookie
     with pytest.raises(InvalidStatus):
         play(address, "x")
-    assert httpx.get(address, headers={"Host": "evil.example", "Cookie": f"nfdrl={token}"}).status_code == 421
+    assert get(address, headers={"Host": "evil.example", "Cookie": f"nfdrl={token}"}).status_code == 421
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ export interface Calibration {
   readonly episodes: number;
   /** The mean mass of the laws within a hundredth of their range from its ends */
   readonly boundary: number;
+  /** The share of returns that came there */
+  readonly ended: number;
   /** The share of returns that their law holds impossible */
   readonly outside: number;
 }
@@ -36,7 +38,7 @@ export interface Calibration {
 /** All levels of the episodes that ended by themselves and were played as in training. */
 export function calibrate(episodes: readonly EpisodeData[], firstOnly: boolean, own: string | null): Calibration {
   const levels: number[] = [];
-  let [counted, boundary, outside] = [0, 0, 0];
+  let [counted, boundary, ended, outside] = [0, 0, 0, 0];
   for (const episode of episodes) {
     if (!episode.followed || (own !== null && episode.risk !== own)) continue;
     counted++;
@@ -45,11 +47,12 @@ export function calibrate(episodes: readonly EpisodeData[], firstOnly: boolean, 
       const came = episode.followed[t]!;
       const [low, high] = law.support();
       const edge = EDGE * (high - low);
-      boundary += Number.isFinite(edge) ? law.cdf(low + edge) + 1 - law.cdfLeft(high - edge) : 0;
-      outside += came < low - 1e-6 || came > high + 1e-6 ? 1 : 0;
+      boundary += Number.isFinite(edge) ? Math.min(1, law.cdf(low + edge) + 1 - law.cdfLeft(high - edge)) : 0;
+      if (came < low - 1e-6 || came > high + 1e-6) outside++;
+      else if (came <= low + edge || came >= high - edge) ended++;
       levels.push(pit(law, came, levels.length));
     }
   }
   const count = Math.max(1, levels.length);
-  return { levels, episodes: counted, boundary: boundary / count, outside: outside / count };
+  return { levels, episodes: counted, boundary: boundary / count, ended: ended / count, outside: outside / count };
 }

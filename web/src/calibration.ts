@@ -1,40 +1,43 @@
 // Calibration: do the returns that came look like draws from the laws?
 
 import { calibrate, coverage, NOMINAL, type Calibration } from "./calibrate";
-import { check, colourOf, empty, h, s, select, short } from "./dom";
+import { check, colourOf, empty, h, keep, s, select, short } from "./dom";
 import type { Model } from "./model";
 
 const BINS = 10;
 const [WIDTH, HEIGHT, LEFT, FLOOR] = [420, 230, 44, 200];
 const DORMANT = 0.25; // share of units at zero that is worth a warning
-const BOUNDARY = 0.05; // mass at the ends of the range that is worth one; a uniform law has 0.02
+const BOUNDARY = 0.05; // mass at the ends of the range, beyond the share of returns there and its chance, that is worth one
 
 export class CalibrationView {
   readonly element = h("section", { class: "calibration" });
+  private readonly agents = h("div");
   private readonly content = h("div");
-  private run: string;
+  private run = "";
   private firstOnly = false;
 
   constructor(private readonly model: Model) {
-    this.run = model.episodes[0]?.run ?? model.runs.find((run) => run.playable)?.id ?? "";
-    model.on("episodes", () => this.refresh());
-    const runs = model.runs.filter((run) => run.playable).map((run) => [run.id, `${run.name} · ${run.label}`] as const);
+    for (const topic of ["episodes", "runs"] as const) model.on(topic, () => this.element.isConnected && this.refresh());
+    const first = check("first steps of episodes only", false, (on) => {
+      this.firstOnly = on;
+      this.refresh();
+    });
+    this.element.append(h("div", { class: "options" }, this.agents, first), this.content);
+  }
+
+  private listAgents(): void {
+    const runs = this.model.runs.filter((run) => run.playable);
+    this.run ||= this.model.episodes[0]?.run ?? runs[0]?.id ?? "";
     const pick = (id: string) => {
       this.run = id;
       this.refresh();
     };
-    const options = h("div", { class: "options" }, runs.length > 1 && select("agent", runs, this.run, pick));
-    options.append(
-      check("first steps of episodes only", false, (on) => {
-        this.firstOnly = on;
-        this.refresh();
-      }),
-    );
-    this.element.append(options, this.content);
-    this.refresh();
+    const agents = runs.map((run) => [run.id, `${run.name} · ${run.label}`] as const);
+    keep(this.agents, agents.join(), () => (agents.length > 1 ? [select("agent", agents, this.run, pick)] : []));
   }
 
   refresh(): void {
+    this.listAgents();
     const agent = this.model.agents.get(this.run);
     const mine = this.model.episodes.filter((episode) => episode.run === this.run && episode.end !== "running");
     const found = calibrate(mine, this.firstOnly, agent?.risk ?? null);
@@ -134,14 +137,15 @@ export class CalibrationView {
   }
 
   private flags(found: Calibration, dormant: number | null): HTMLElement {
+    const chance = 1.96 * Math.sqrt((found.boundary * (1 - found.boundary)) / found.episodes);
     const flag = (bad: boolean, text: string) => h("li", { class: bad ? "flag bad" : "flag" }, bad ? "⚠ " : "", text);
     return h(
       "ul",
       { class: "flags" },
       flag(found.outside > 0, `returns outside the range of their law: ${short(100 * found.outside, 2)} %`),
       flag(
-        found.boundary > BOUNDARY,
-        `mass at the ends of the range: ${short(100 * found.boundary, 2)} % (2 % if it were even)`,
+        found.boundary - found.ended > BOUNDARY + chance,
+        `mass at the ends of the range: ${short(100 * found.boundary, 2)} %, where ${short(100 * found.ended, 2)} % of the returns came`,
       ),
       flag(
         (dormant ?? 0) > DORMANT,

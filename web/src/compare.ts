@@ -1,6 +1,6 @@
 // Compare: one state, the laws of all agents in it, beside the exact ones where they are known.
 
-import { colourOf, empty, h, s, select, short } from "./dom";
+import { added, button, check, colourOf, empty, h, keep, s, select, short } from "./dom";
 import { axisOf, LawPlot } from "./lawplot";
 import { LawTable, unpack, type Law } from "./laws";
 import { MapView } from "./maps";
@@ -20,44 +20,61 @@ interface Contestant {
 
 export class CompareView {
   readonly element = h("section", { class: "compare" });
+  private readonly envs = h("div");
   private readonly content = h("div");
-  private env: string;
+  private env = "";
+  private shown = ""; // the agents in the table,
+  private saved = ""; // and their checkpoints
+  private readonly newer = button("load newer checkpoints", "compare the agents as they are now", () => void this.load());
   private table: StateTable | null = null;
-  private contestants: Contestant[] = [];
+  private all: Contestant[] = [];
+  private readonly hidden = new Set<string>(); // agents that are not shown
   private state = 0; // row of the table
   private map: MapView | null = null;
   private readonly plots = h("div", { class: "plots" });
   private readonly thumbs: HTMLElement[] = [];
 
   constructor(private readonly model: Model) {
-    const envs = [...new Set(model.runs.filter((run) => run.playable).map((run) => run.env))];
-    this.env = envs[0] ?? "";
-    if (envs.length > 1) {
-      this.element.append(
-        select(
-          "environment",
-          envs.map((env) => [env, env] as const),
-          this.env,
-          (env) => {
-            this.env = env;
-            void this.load();
-          },
-        ),
-      );
-    }
-    this.element.append(this.content);
-    void this.load();
+    model.on("runs", () => this.element.isConnected && this.refresh());
+    this.element.append(h("div", { class: "options" }, this.envs, this.newer), this.content);
+    this.newer.hidden = true;
+  }
+
+  /** Look at the model again: there may be new agents. Whoever compares states is not disturbed by newer checkpoints. */
+  refresh(): void {
+    const agents = this.model.runs.filter((run) => run.playable);
+    const envs = [...new Set(agents.map((run) => run.env))];
+    keep(this.envs, envs.join(), () => {
+      this.env ||= envs[0] ?? "";
+      const choose = (env: string) => {
+        this.env = env;
+        this.refresh();
+      };
+      const options = envs.map((env) => [env, env] as const);
+      return envs.length > 1 ? [select("environment", options, this.env, choose)] : [];
+    });
+    const wanted = this.mine().join();
+    if (wanted !== this.shown || !wanted) return void this.load();
+    this.newer.hidden = this.mine("newest").join() === this.saved;
+    this.draw();
+  }
+
+  private mine(what: "id" | "newest" = "id"): (string | null | undefined)[] {
+    return this.model.runs.filter((run) => run.playable && run.env === this.env).map((run) => run[what]);
   }
 
   private async load(): Promise<void> {
-    this.content.replaceChildren(empty(this.env ? "Computing the laws of all agents…" : "No saved agent yet."));
-    if (!this.env) return;
     const env = this.env;
+    const shown = (this.shown = this.mine().join());
+    this.saved = this.mine("newest").join();
+    this.newer.hidden = true;
+    this.content.replaceChildren(empty(env ? "Computing the laws of all agents…" : "No saved agent yet."));
+    if (!env) return;
     const table = await this.model.table(env);
-    if (env !== this.env) return;
+    if (shown !== this.shown) return;
     this.table = table;
     if (!table) return this.content.replaceChildren(empty("No agent of this environment can be loaded."));
-    this.contestants = table.agents.flatMap((found) => {
+    this.all = table.agents.flatMap((found) => {
       const run = this.model.run(found.run);
       const distances = [found.cramer, found.w1].map((packed) => (packed === null ? null : unpack(packed)));
       const truth = found.truth && new LawTable(found.truth);
@@ -66,8 +83,29 @@ export class CompareView {
         : [];
     });
     this.state = 0;
-    this.content.replaceChildren(h("div", { class: "picker" }, this.picker(table)), this.plots);
+    this.content.replaceChildren(h("div", { class: "picker" }, this.picker(table), this.chooser()), this.plots);
     this.pick(0);
+  }
+
+  private get contestants(): Contestant[] {
+    return this.all.filter(({ run }) => !this.hidden.has(run.id));
+  }
+
+  /** Which agents are shown, where there are more than two. */
+  private chooser(): Element | string {
+    if (this.all.length < 3) return "";
+    return h(
+      "fieldset",
+      { class: "runs" },
+      h("legend", {}, "agents"),
+      ...this.all.map(({ run }) =>
+        check(`${run.label} · ${run.name}`, !this.hidden.has(run.id), (on) => {
+          if (on) this.hidden.delete(run.id);
+          else this.hidden.add(run.id);
+          this.draw();
+        }),
+      ),
+    );
   }
 
   /** A map to click on, or pictures of states, or their names. */
@@ -77,16 +115,13 @@ export class CompareView {
     if (table.map) {
       const rows = new Map(table.states.map((state, row) => [state, row]));
       this.map = new MapView(table.map, (state) => this.pick(rows.get(state)!), new Set(table.states));
-      if (table.map.kind === "grid")
-        this.map.write(
-          new Map(table.states.map((state, row) => [state, table.actions[this.contestants[0]!.found.chosen[row]!]!])),
-        );
-      return h(
-        "div",
-        {},
-        h("p", { class: "note" }, "Click on a state. Arrows: what the first agent does."),
-        this.map.svg,
+      this.map.choose(
+        new Map(table.states.map((state, row) => [state, this.all[0]!.found.chosen[row]!])),
+        table.actions,
       );
+      const what = table.map.kind === "grid" ? "Arrows" : "Thick lines";
+      const note = `Click on a state. ${what}: what ${this.all[0]!.run.name} does.`;
+      return h("div", {}, h("p", { class: "note" }, note), this.map.svg);
     }
     table.names.forEach((name, row) => {
       const picture = table.pictures?.[row];
@@ -96,7 +131,7 @@ export class CompareView {
     return h(
       "div",
       {},
-      h("p", { class: "note" }, "States of one episode of the first agent."),
+      h("p", { class: "note" }, `States of one episode of ${this.all[0]!.run.name}.`),
       h("div", { class: "thumbs" }, ...this.thumbs),
     );
   }
@@ -105,14 +140,15 @@ export class CompareView {
     this.state = row;
     this.map?.mark(this.table!.states[row]!);
     this.thumbs.forEach((thumb, k) => thumb.setAttribute("aria-pressed", String(k === row)));
-    this.refresh();
+    this.draw();
   }
 
-  refresh(): void {
-    const { table, state } = this;
+  private draw(): void {
+    const { table, state, contestants } = this;
     if (!table) return;
-    const laws = this.contestants.map(({ laws }) => laws.row(state));
-    const truths = this.contestants.map(({ truth }) =>
+    if (!contestants.length) return this.plots.replaceChildren(empty("No agent is chosen."));
+    const laws = contestants.map(({ laws }) => laws.row(state));
+    const truths = contestants.map(({ truth }) =>
       table.actions.map((_, action) => truth?.at(state, action) ?? null),
     );
     const known = truths.flat().filter((law): law is Law => law !== null);
@@ -122,10 +158,10 @@ export class CompareView {
     );
     this.plots.replaceChildren(
       h("h2", { id: "state" }, table.names[state]!),
-      ...this.contestants.map((one, k) => {
+      ...contestants.map((one, k) => {
         const plot = new LawPlot(
           table.actions,
-          k === 0 ? () => this.refresh() : undefined,
+          k === 0 ? () => this.draw() : undefined,
           table.actions.length > 8 ? 30 : 60,
         );
         plot.draw(
@@ -147,7 +183,8 @@ export class CompareView {
       s("circle", { cx: 5, cy: 5, r: 5, fill: colourOf(run.colour) }),
     );
     const grey = found.truth ? ` Grey: the ${found.truth_kind} of its own policy.` : "";
-    return h("h3", {}, dot, `${run.label} `, h("span", { class: "soft" }, `${run.name}, seed ${run.seed}.${grey}`));
+    const about = `${run.name}, seed ${run.seed}.${grey}${added(found.laws.note)}`;
+    return h("h3", {}, dot, `${run.label} `, h("span", { class: "soft" }, about));
   }
 
   private row(one: Contestant, law: Law, truth: Law | null, action: number) {
@@ -176,7 +213,7 @@ export class CompareView {
 
   /** The mean distance of every agent over all states and actions. */
   private summary(): HTMLElement[] {
-    const rows = this.contestants.filter(({ cramer }) => cramer);
+    const rows = this.all.filter(({ cramer }) => cramer);
     if (!rows.length) return [];
     const mean = (values: Float32Array) => {
       const known = values.filter((value) => value >= 0);
@@ -185,7 +222,11 @@ export class CompareView {
     const table = h(
       "table",
       { class: "distances" },
-      h("caption", {}, "Distance to the exact laws of each agent's own policy, mean over all states and actions"),
+      h(
+        "caption",
+        {},
+        "Distance of the whole laws to the exact ones of each agent's own policy, mean over all states and actions",
+      ),
       h("thead", {}, h("tr", {}, ...["agent", "Cramér", "W₁"].map((name) => h("th", { scope: "col" }, name)))),
       h(
         "tbody",

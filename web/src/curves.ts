@@ -5,12 +5,34 @@ import { colourOf, cssColour, h, s, short } from "./dom";
 import { joined, type Line } from "./series";
 import { padded, ticks } from "./scale";
 
-const DASHES = [[], [8, 4], [2, 3], [8, 3, 2, 3]];
+export const DASHES = [[], [8, 4], [2, 3], [8, 3, 2, 3]] as const;
+
+/** An axis that curves run along. */
+export interface Along {
+  readonly label: string;
+  readonly one: string; // a value of it, in the legend
+  readonly tick: (value: number) => string;
+  readonly value: (value: number) => string;
+}
+
+export const STEPS: Along = {
+  label: "steps",
+  one: "step",
+  tick: (step) => (step >= 1e6 ? `${step / 1e6}M` : step >= 1e3 ? `${step / 1e3}k` : String(step)),
+  value: (step) => Math.round(step).toLocaleString("en"),
+};
 
 /** Runs of one method share its colour: dashes tell them apart. */
 function dashOf(found: readonly Line[], k: number): number[] {
+  if (found[k]!.dash) return [...found[k]!.dash];
   const before = found.slice(0, k).filter((line) => line.colour === found[k]!.colour).length;
-  return DASHES[before % DASHES.length]!;
+  return [...DASHES[before % DASHES.length]!];
+}
+
+/** A band is shown if its curve is. */
+function hideEdges(plot: uPlot, k: number | null, changed: uPlot.Series): void {
+  if (k === null || changed.show === undefined || plot.series[k]!.class) return;
+  for (const at of [k + 1, k + 2]) if (plot.series[at]?.class) plot.setSeries(at, { show: changed.show });
 }
 
 export class CurvePlot {
@@ -18,7 +40,7 @@ export class CurvePlot {
   private plot: uPlot | null = null;
   private shape = "";
 
-  constructor() {
+  constructor(private readonly along: Along = STEPS) {
     new ResizeObserver(() => this.plot?.setSize(this.size())).observe(this.element);
   }
 
@@ -56,7 +78,7 @@ export class CurvePlot {
 
   private options(found: readonly Line[], name: string, log: boolean): uPlot.Options {
     const series: uPlot.Series[] = [
-      { label: "step", value: (_, step) => (step === null ? "–" : step.toLocaleString("en")) },
+      { label: this.along.one, value: (_, at) => (at === null ? "–" : this.along.value(at)) },
     ];
     const bands: uPlot.Band[] = [];
     found.forEach((line, k) => {
@@ -65,6 +87,7 @@ export class CurvePlot {
         label: line.label,
         stroke,
         width: 1.8,
+        pxAlign: 0, // the line of a band has a point every few pixels: rounded, it would be a staircase
         dash: dashOf(found, k),
         spanGaps: true,
         points: { show: false },
@@ -76,9 +99,9 @@ export class CurvePlot {
         width: 0,
         spanGaps: true,
         points: { show: false },
-        legend: { show: false },
+        class: "edge", // which the legend leaves out
       };
-      series.push({ ...edge, label: "" }, { ...edge, label: "" });
+      series.push({ ...edge }, { ...edge });
       bands.push({
         series: [series.length - 2, series.length - 1],
         fill: stroke.replace("rgb(", "rgba(").replace(")", ", 0.2)"),
@@ -98,10 +121,9 @@ export class CurvePlot {
       axes: [
         {
           ...axis,
-          label: "steps",
+          label: this.along.label,
           labelSize: 24,
-          values: (_, found) =>
-            found.map((step) => (step >= 1e6 ? `${step / 1e6}M` : step >= 1e3 ? `${step / 1e3}k` : String(step))),
+          values: (_, found) => found.map((value) => this.along.tick(value)),
         },
         {
           ...axis,
@@ -111,13 +133,13 @@ export class CurvePlot {
           values: (_, found) => found.map((value) => (value === null ? "" : short(value))),
         },
       ],
+      hooks: { setSeries: [hideEdges] },
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
-      legend: { live: true },
+      legend: {
+        live: true,
+        markers: { dash: (plot, k) => (plot.series[k]?.dash?.length ? "dashed" : "solid") },
+      },
     };
-  }
-
-  get canvas(): HTMLCanvasElement | null {
-    return this.element.querySelector("canvas");
   }
 
   /** Show all steps again. */
@@ -141,13 +163,15 @@ export function drawing(
   [from, to]: [number, number],
 ): SVGSVGElement {
   const [width, height, left, bottom, top] = [720, 400, 64, 44, 12 + 18 * found.length];
-  const inside = found.map((line) =>
+  const points = (line: Line, values: readonly (number | null)[] = []) =>
     line.steps
-      .map((step, k) => [step, line.values[k] ?? null] as const)
-      .filter(([step, value]) => step >= from && step <= to && value !== null && (!log || value > 0)),
-  );
+      .map((step, k) => [step, values[k] ?? null] as const)
+      .filter((point): point is [number, number] => point[1] !== null && (!log || point[1] > 0))
+      .filter(([step]) => step >= from && step <= to);
+  const inside = found.map((line) => points(line, line.values));
+  const bands = found.map((line) => [...points(line, line.high), ...points(line, line.low).reverse()]);
   const scale = (value: number) => (log ? Math.log10(value) : value);
-  const all = inside.flat().map(([, value]) => scale(value!));
+  const all = [...inside, ...bands].flat().map(([, value]) => scale(value));
   const [low, high] = padded(
     all.reduce((a, b) => Math.min(a, b), Infinity),
     all.reduce((a, b) => Math.max(a, b), -Infinity),
@@ -165,23 +189,25 @@ export function drawing(
   }
   for (const tick of ticks(from, to))
     svg.append(
-      s("text", { ...text, x: x(tick), y: height - bottom + 18, "text-anchor": "middle" }, tick.toLocaleString("en")),
+      s("text", { ...text, x: x(tick), y: height - bottom + 18, "text-anchor": "middle" }, STEPS.tick(tick)),
     );
-  svg.append(s("text", { ...text, x: (left + width) / 2, y: height - 6, "text-anchor": "middle" }, `steps; ${name}`));
-  inside.forEach((points, k) => {
+  const [middle, centre] = [(left + width) / 2, (top + height - bottom) / 2];
+  svg.append(s("text", { ...text, x: middle, y: height - 6, "text-anchor": "middle" }, "steps"));
+  const upright = `translate(14 ${centre}) rotate(-90)`;
+  svg.append(s("text", { ...text, transform: upright, "text-anchor": "middle" }, name));
+  const path = (along: readonly [number, number][]) =>
+    `M${along.map(([step, value]) => `${x(step).toFixed(1)} ${y(value).toFixed(1)}`).join("L")}`;
+  bands.forEach((along, k) => {
+    if (along.length) svg.append(s("path", { d: `${path(along)}Z`, fill: found[k]!.colour, "fill-opacity": 0.2 }));
+  });
+  inside.forEach((along, k) => {
     const look = {
       stroke: found[k]!.colour,
       "stroke-dasharray": dashOf(found, k).join(" ") || null,
       "stroke-width": 1.6,
       fill: "none",
     };
-    if (points.length)
-      svg.append(
-        s("path", {
-          ...look,
-          d: `M${points.map(([step, value]) => `${x(step).toFixed(1)} ${y(value!).toFixed(1)}`).join("L")}`,
-        }),
-      );
+    if (along.length) svg.append(s("path", { ...look, d: path(along) }));
     svg.append(
       s("path", { ...look, d: `M${left} ${12 + 18 * k}h24` }),
       s("text", { ...text, x: left + 30, y: 16 + 18 * k }, found[k]!.label),

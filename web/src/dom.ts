@@ -76,6 +76,13 @@ export function button(text: string, label: string, click: () => void, key?: str
   return h("button", { type: "button", title, "aria-label": name, "aria-keyshortcuts": key ?? null, click }, text);
 }
 
+/** Build a part again only if what it depends on has changed, so that nothing flickers or loses its focus. */
+export function keep(place: HTMLElement, key: string, make: () => readonly HTMLElement[]): void {
+  if (place.dataset.key === key) return;
+  place.dataset.key = key;
+  place.replaceChildren(...make());
+}
+
 /** A check box with its label. */
 export function check(text: string, value: boolean, change: (value: boolean) => void): HTMLLabelElement {
   const box = h("input", { type: "checkbox", change: () => change(box.checked) });
@@ -86,6 +93,11 @@ export function check(text: string, value: boolean, change: (value: boolean) => 
 /** Say what is missing, and what to do. */
 export function empty(...words: string[]): HTMLElement {
   return h("p", { class: "empty" }, ...words.map((text) => (text.startsWith("nfdrl ") ? h("code", {}, text) : text)));
+}
+
+/** Words as a sentence, after a space; nothing of nothing. */
+export function added(words: string | null): string {
+  return words ? ` ${words.slice(0, 1).toUpperCase()}${words.slice(1)}.` : "";
 }
 
 /** A number in a few digits. */
@@ -101,7 +113,7 @@ export function colourOf(hex: string): string {
   const dark = isDark();
   if (hex.toLowerCase() === "#000000") return dark ? "#d7dde2" : "#22282d";
   const parts = [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16));
-  const mixed = parts.map((part) => Math.round(dark ? part + 0.35 * (255 - part) : 0.88 * part));
+  const mixed = parts.map((part) => Math.round(dark ? part + 0.35 * (255 - part) : 0.82 * part));
   return `rgb(${mixed.join(", ")})`;
 }
 

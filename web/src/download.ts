@@ -21,6 +21,12 @@ export function svgFile(svg: SVGSVGElement): Blob {
   return new Blob([new XMLSerializer().serializeToString(svg)], { type: "image/svg+xml" });
 }
 
-export function png(canvas: HTMLCanvasElement): Promise<Blob> {
+/** The same drawing in pixels, twice as fine as it is on a screen. */
+export async function png(svg: SVGSVGElement): Promise<Blob> {
+  const image = h("img", { src: URL.createObjectURL(svgFile(svg)) });
+  await image.decode();
+  const canvas = h("canvas", { width: 2 * image.width, height: 2 * image.height });
+  canvas.getContext("2d")!.drawImage(image, 0, 0, canvas.width, canvas.height);
+  URL.revokeObjectURL(image.src);
   return new Promise((done) => canvas.toBlob((blob) => done(blob!), "image/png"));
 }

@@ -27,7 +27,10 @@ export class LivePlayer {
     if (this.socket.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(command));
   }
 
+  /** Hang up; a connection that is still being made is first made, because a browser would complain. */
   close(): void {
-    this.socket.close();
+    if (this.socket.readyState === WebSocket.CONNECTING)
+      this.socket.addEventListener("open", () => this.socket.close());
+    else this.socket.close();
   }
 }

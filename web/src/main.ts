@@ -1,14 +1,16 @@
-// The page: five views on one model.
+// The page: five views on one model, or a report.
 
 import "uplot/dist/uPlot.min.css";
 import "./page.css";
 import { CalibrationView } from "./calibration";
 import { CompareView } from "./compare";
-import { h, iconButton, isDark } from "./dom";
+import { h } from "./dom";
 import { Model } from "./model";
 import { PaperView } from "./paper";
 import { PlayView } from "./play";
-import type { Document } from "./schema";
+import { ReportView } from "./report";
+import type { Document, Report } from "./schema";
+import { furnish } from "./shell";
 import { TrainView } from "./train";
 
 interface View {
@@ -43,15 +45,9 @@ class Page {
       tabs.append(tab);
     }
     tabs.addEventListener("keydown", (event) => this.tabKey(event));
-    const theme = iconButton("theme", "light or dark", () => this.toggleTheme());
-    const heading = h("h1", {}, model.title);
-    const head = h("header", {}, heading, tabs, theme);
-    const foot = h("footer", {}, model.madeBy ? h("code", {}, model.madeBy) : null);
-    document.querySelector("main")!.replaceChildren(head, this.panel, foot);
-    document.title = model.title;
+    furnish(model, tabs, this.panel, () => this.refresh());
     document.addEventListener("keydown", (event) => this.made.get(this.shown)?.key?.(event));
     window.addEventListener("hashchange", () => this.route());
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh());
     this.route();
   }
 
@@ -87,19 +83,16 @@ class Page {
     this.tabs.get(next)!.focus();
   }
 
-  private toggleTheme(): void {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    this.refresh();
-  }
-
   private refresh(): void {
     this.made.get(this.shown)?.refresh();
   }
 }
 
 async function main(): Promise<void> {
-  const recorded = document.getElementById("document")?.textContent;
-  const model = recorded ? Model.recorded(JSON.parse(recorded) as Document) : new Model(true);
+  const text = document.getElementById("document")?.textContent;
+  const recorded = text ? (JSON.parse(text) as Document | Report) : null;
+  if (recorded && "kind" in recorded) return void new ReportView(recorded);
+  const model = recorded ? Model.recorded(recorded) : new Model(true);
   if (model.live) await model.look();
   new Page(model);
   if (model.live) void model.poll();

@@ -19,6 +19,7 @@ export class MapView {
   readonly svg: SVGSVGElement;
   private readonly spots = new Map<number, SVGElement>();
   private readonly arrows = new Map<number, SVGElement>();
+  private readonly edges: { source: number; actions: readonly number[]; drawn: readonly SVGElement[] }[] = [];
 
   constructor(map: WorldMap, pick?: (state: number) => void, pickable?: ReadonlySet<number>) {
     this.svg = s("svg", { class: "map", preserveAspectRatio: "xMinYMin", role: "group", "aria-label": "map" });
@@ -62,12 +63,12 @@ export class MapView {
   }
 
   private drawGraph(map: Extract<WorldMap, { kind: "graph" }>): void {
-    const [dx, dy, r] = [92, 74, 24];
+    const [dx, dy, r] = [92, 74, 27];
     const xs = map.nodes.map((node) => node.x * dx);
     const ys = map.nodes.map((node) => node.y * dy);
     const [left, top] = [Math.min(...xs) - 40, Math.min(...ys) - 64];
     this.svg.setAttribute("viewBox", `${left} ${top} ${Math.max(...xs) + 40 - left} ${Math.max(...ys) + 64 - top}`);
-    for (const { source, target } of map.edges) {
+    for (const { source, target, actions } of map.edges) {
       const [x0, y0, x1, y1] = [xs[source]!, ys[source]!, xs[target]!, ys[target]!];
       const far = map.nodes[target]!.x - map.nodes[source]!.x > 1; // bowed, so that it does not cross what lies between
       const bow = far ? (y0 > 0 ? 1 : -1) * (18 + 0.12 * Math.abs(x1 - x0)) : 0;
@@ -76,14 +77,16 @@ export class MapView {
       const [ex, ey] = towards(x1, y1, cx, cy, r);
       const [ux, uy] = [x1 - ex, y1 - ey];
       const tip = `M${ex} ${ey}L${ex - 0.3 * ux + 0.18 * uy} ${ey - 0.3 * uy - 0.18 * ux}L${ex - 0.3 * ux - 0.18 * uy} ${ey - 0.3 * uy + 0.18 * ux}Z`;
-      this.svg.append(
+      const drawn = [
         s("path", { class: "edge", d: `M${sx} ${sy}Q${cx} ${cy} ${ex} ${ey}` }),
         s("path", { class: "tip", d: tip }),
-      );
+      ];
+      this.edges.push({ source, actions, drawn });
+      this.svg.append(...drawn);
     }
     map.nodes.forEach((node, state) => {
       const spot = s("g", {
-        class: `cell ${node.terminal ? "goal" : "plain"}`,
+        class: `cell ${node.terminal ? "end" : "plain"}`,
         role: "img",
         "data-state": state,
         "aria-label": node.name,
@@ -103,8 +106,10 @@ export class MapView {
     }
   }
 
-  /** Write a short text into states, such as the arrow of the action that is chosen there. */
-  write(texts: ReadonlyMap<number, string>): void {
-    for (const [state, arrow] of this.arrows) arrow.textContent = texts.get(state) ?? "";
+  /** Show the action that is chosen in each state: by its name in a cell, or by the ways that it may lead. */
+  choose(chosen: ReadonlyMap<number, number>, actions: readonly string[]): void {
+    for (const [state, arrow] of this.arrows) arrow.textContent = actions[chosen.get(state) ?? -1] ?? "";
+    for (const { source, actions: ways, drawn } of this.edges)
+      for (const part of drawn) part.classList.toggle("taken", ways.includes(chosen.get(source) ?? -1));
   }
 }

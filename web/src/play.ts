@@ -1,13 +1,14 @@
 // Play: the picture, the laws of all actions beside it, and the episode to scrub through.
 
-import { colourOf, empty, h, icon, iconButton, select, short } from "./dom";
+import { added, colourOf, empty, h, icon, iconButton, keep, select, short } from "./dom";
 import { EpisodeData } from "./episode";
 import { axisOf, LawPlot } from "./lawplot";
 import { LawTable, type Law } from "./laws";
 import { LivePlayer } from "./live";
 import { MapView } from "./maps";
 import type { Model } from "./model";
-import { title, valuation, word, type Risk } from "./risk";
+import { Picture } from "./picture";
+import { best, title, valuation, word, type Risk } from "./risk";
 import { RiskControl } from "./riskcontrol";
 import type { AgentCard, Step } from "./schema";
 import { Timeline } from "./timeline";
@@ -22,23 +23,27 @@ export class PlayView {
   readonly element = h("section", { class: "play" });
   private readonly scene = h("div", { class: "scene" });
   private readonly caption = h("p", { class: "caption" });
-  private readonly controls = h("div", { class: "controls" });
+  private readonly agents = h("div", { class: "agents" });
+  private readonly transport = h("div", { class: "transport", role: "group", "aria-label": "playback" });
   private readonly stage = h("div", { class: "stage" });
   private readonly timeline = new Timeline((t) => this.scrub(t));
   private readonly toggle = iconButton("play", "play", () => this.setPlaying(!this.playing), "Space");
   private readonly risks = new RiskControl((risk) => this.setRisk(risk));
-  private readonly picture = h("img", { class: "picture", alt: "the environment" });
+  private readonly picture = new Picture();
   private readonly riskKey = h("span", { class: "key risk" });
   private readonly seeds = h("div", { class: "seeds" });
+  private readonly note = h("p", { class: "note thinned" });
   private plot: LawPlot | null = null;
   private map: MapView | null = null;
   private agent: AgentCard | null = null;
   private episode: EpisodeData | null = null;
   private player: LivePlayer | null = null;
   private truth: LawTable | null = null;
-  private truthRows = new Map<number, number>();
+  private rows = new Map<number, number>(); // of the table of all states, by state
+  private policy: { laws: LawTable; chosen: readonly number[] } | null = null;
   private truthKind = "";
   private axis: [number, number] = [0, 1];
+  private run = "";
   private t = 0;
   private playing = false;
   private speed = 1;
@@ -52,7 +57,7 @@ export class PlayView {
   constructor(private readonly model: Model) {
     this.buildControls();
     if (model.live) {
-      model.on("runs", () => this.player === null && this.start());
+      model.on("runs", () => (this.player === null ? this.start() : this.listAgents()));
     }
     this.start();
   }
@@ -65,11 +70,17 @@ export class PlayView {
       );
       return;
     }
-    const choice = runs.length > 1;
-    const agents = runs.map((run) => [run.id, `${run.name} · ${run.label} · ${run.env}`] as const);
-    const head = choice && select("agent", agents, runs[0]!.id, (id) => this.openRun(id));
-    this.element.replaceChildren(...(head ? [head] : []), this.stage, this.timeline.element, this.controls);
+    const dock = h("div", { class: "dock" }, this.timeline.element, this.transport);
+    this.element.replaceChildren(this.agents, this.stage, dock, this.timeline.under, this.risks.element);
     this.openRun(runs[0]!.id);
+    this.listAgents();
+  }
+
+  private listAgents(): void {
+    const runs = this.model.runs.filter((run) => run.playable);
+    const agents = runs.map((run) => [run.id, `${run.name} · ${run.label} · ${run.env}`] as const);
+    const open = (id: string) => this.openRun(id);
+    keep(this.agents, agents.join(), () => (agents.length > 1 ? [select("agent", agents, this.run, open)] : []));
   }
 
   private buildControls(): void {
@@ -80,9 +91,7 @@ export class PlayView {
       (speed) => this.setSpeed(Number(speed)),
     );
     rate.querySelector("select")!.id = "speed";
-    const transport = h(
-      "div",
-      { class: "transport", role: "group", "aria-label": "playback" },
+    this.transport.append(
       iconButton("restart", "restart", () => this.restart(), "r"),
       iconButton("back", "one step back", () => this.jump(-1), "ArrowLeft"),
       this.toggle,
@@ -92,11 +101,11 @@ export class PlayView {
     );
     this.toggle.classList.add("primary");
     this.toggle.id = "toggle";
-    this.controls.append(transport, this.risks.element);
   }
 
   /** Show another agent: its recorded episodes, or itself. */
   private openRun(id: string): void {
+    this.run = id;
     this.player?.close();
     this.player = null;
     if (this.model.live) return this.connect(id);
@@ -147,10 +156,12 @@ export class PlayView {
     const known = table?.agents.find((one) => one.run === agent.run.id);
     this.truth = known?.truth ? new LawTable(known.truth) : null;
     this.truthKind = known?.truth_kind ?? "";
-    this.truthRows = new Map(table?.states.map((state, row) => [state, row]));
+    this.rows = new Map(table?.states.map((state, row) => [state, row]));
+    this.policy = known ? { laws: new LawTable(known.laws), chosen: known.chosen } : null;
     this.plot = new LawPlot(agent.actions, () => this.request());
     this.map = agent.map && new MapView(agent.map);
-    this.scene.replaceChildren(this.map ? this.map.svg : this.picture, this.caption);
+    this.showPolicy();
+    this.scene.replaceChildren(this.map ? this.map.svg : this.picture.canvas, this.caption);
     const about = h(
       "p",
       { class: "about" },
@@ -158,8 +169,17 @@ export class PlayView {
     );
     this.stage.replaceChildren(
       h("div", { class: "left" }, about, this.scene),
-      h("div", { class: "right" }, this.plot.element, this.legend()),
+      h("div", { class: "right" }, this.plot.element, this.legend(), this.note),
     );
+  }
+
+  /** On a map: the action that is chosen in each state, as the slider stands. */
+  private showPolicy(): void {
+    const { policy, risk } = this;
+    if (!this.map || !policy) return;
+    const value = risk && valuation(risk);
+    const chosen = (row: number) => (value ? best(policy.laws.row(row), value) : policy.chosen[row]!);
+    this.map.choose(new Map([...this.rows].map(([state, row]) => [state, chosen(row)])), this.agent!.actions);
   }
 
   private legend(): HTMLElement {
@@ -171,7 +191,7 @@ export class PlayView {
       item("cvar", "CVaR"),
       this.riskKey,
       item("came", "the return that then came"),
-      this.truth ? item("truth", `${this.truthKind} of this policy`) : null,
+      this.truth ? item("truth", `${this.truthKind} of the policy as trained`) : null,
     );
   }
 
@@ -266,6 +286,7 @@ export class PlayView {
     this.riskKey.textContent = marked ? title(this.risk!) : "";
     this.riskKey.hidden = !marked;
     this.player?.send({ risk: risk === null ? (own ?? "mean") : word(risk) });
+    this.showPolicy();
     this.countChoices();
     this.request();
   }
@@ -303,8 +324,9 @@ export class PlayView {
       laws.map((law, action) => this.row(law, action, taken, preferred, state)),
       ...this.axis,
     );
+    this.note.textContent = added(episode.note);
     if (this.map) this.map.mark(state);
-    else this.drawPicture(episode.picture(t));
+    else void this.picture.show(episode.picture(t));
     if (this.player && (performance.now() > this.timelineDue || episode.end !== "running")) {
       this.timelineDue = performance.now() + TIMELINE;
       this.timeline.show(episode);
@@ -316,11 +338,6 @@ export class PlayView {
     this.caption.textContent = `${label} · return so far ${short(episode.score(t))} · ${action}`;
     this.element.dataset.step = String(t);
     this.element.dataset.preferred = String(preferred);
-  }
-
-  private drawPicture(picture: string | null): void {
-    this.picture.hidden = picture === null;
-    if (picture !== null && this.picture.src !== picture) this.picture.src = picture;
   }
 
   private row(law: Law, action: number, taken: number, preferred: number, state: number | null) {
@@ -336,7 +353,7 @@ export class PlayView {
       values.push({ kind: "risk", at });
       text += `\n${title(this.risk)} ${short(at)}`;
     }
-    const row = state === null ? undefined : this.truthRows.get(state);
+    const row = state === null ? undefined : this.rows.get(state);
     const truth = row === undefined ? null : (this.truth?.at(row, action) ?? null);
     const came = action === taken && this.episode!.followed ? this.episode!.followed[this.t]! : null;
     const colour = colourOf(this.agent!.run.colour);

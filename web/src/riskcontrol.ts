@@ -24,7 +24,7 @@ export class RiskControl {
 
   constructor(private readonly change: (risk: Risk | null) => void) {
     this.slider = h("input", { type: "range", id: "risk", min: 0, max: STEPS, value: 0, input: () => this.moved() });
-    this.reset = button("as trained", "choose actions as in training", () => this.clear(true));
+    this.reset = button("reset", "choose actions as in training", () => this.clear(true));
     const kinds = [
       ["cvar", "CVaR"],
       ["wang", "Wang"],

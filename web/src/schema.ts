@@ -5,7 +5,7 @@
  * and run json-schema-to-typescript to regenerate this file.
  */
 
-export type Message = Document | Runs | Curve | Ridge | Figure | StateTable | Hello | Step | Command;
+export type Message = Document | Report | Runs | Curve | Ridge | Figure | StateTable | Hello | Step | Command;
 
 /**
  * A whole page in one file.
@@ -24,6 +24,9 @@ export interface Document {
 }
 /**
  * A run in lists and legends; `playable` if it has a saved agent.
+ *
+ *     Runs with the same `setting` differ in nothing but their seed, as `nfdrl report` tells them apart.
+ *
  */
 export interface RunCard {
   id: string;
@@ -33,7 +36,9 @@ export interface RunCard {
   colour: string;
   env: string;
   seed: number;
+  setting: string;
   playable: boolean;
+  newest: string | null;
 }
 /**
  * An agent that plays: its run, its settings, and what its environment looks like.
@@ -209,6 +214,112 @@ export interface Figure {
   command: string;
   date: string;
   image: string;
+}
+/**
+ * A whole report in one file.
+ */
+export interface Report {
+  title: string;
+  made_by: string;
+  date: string;
+  normalised: string;
+  few: number;
+  columns: string[];
+  setups: SetupCard[];
+  environments: ReportEnvironment[];
+  aggregate: Aggregate[];
+  profiles: BandCurve[];
+  efficiency: BandCurve[];
+  improvement: Improvement[];
+  notes: string[];
+  kind: "report";
+  format: 1;
+}
+/**
+ * A method with its settings: an entry of a legend. Others name it by its place in the list.
+ */
+export interface SetupCard {
+  label: string;
+  method: string;
+  colour: string;
+  style: string;
+}
+/**
+ * An environment: its lines, its curves, and the setups that were not run in it.
+ */
+export interface ReportEnvironment {
+  env: string;
+  target: ReportTarget | null;
+  lines: ReportLine[];
+  curves: BandCurve[];
+  absent: number[];
+}
+/**
+ * The scores that count as 0 and as 1.
+ */
+export interface ReportTarget {
+  low: number;
+  high: number;
+  source: string;
+}
+/**
+ * The runs of a setup in one environment: what was measured over their seeds.
+ */
+export interface ReportLine {
+  setup: number;
+  settings: string[];
+  steps: number;
+  seeds: number;
+  runs: number;
+  scores: number[];
+  mean: Estimate;
+  median: Estimate;
+  iqm: Estimate;
+  normalised: Estimate;
+  gap: Estimate;
+  seconds: number;
+}
+/**
+ * A statistic and both ends of its 95 % interval; None where there is nothing to compute it from.
+ */
+export interface Estimate {
+  value: number | null;
+  low: number | null;
+  high: number | null;
+}
+/**
+ * A curve of a setup with its 95 % band, if it has one.
+ */
+export interface BandCurve {
+  setup: number;
+  x: string;
+  values: string;
+  low: string | null;
+  high: string | null;
+}
+/**
+ * A setup over all environments that have a target.
+ */
+export interface Aggregate {
+  setup: number;
+  environments: number;
+  of: number;
+  fewest_seeds: number;
+  mean: Estimate;
+  median: Estimate;
+  iqm: Estimate;
+  gap: Estimate;
+  atari5: Estimate;
+}
+/**
+ * P(a run of one setup beats a run of the other); `env` is None over all environments that both have.
+ */
+export interface Improvement {
+  env: string | null;
+  one: number;
+  other: number;
+  environments: number;
+  probability: Estimate;
 }
 /**
  * The runs of a folder.

@@ -8,6 +8,7 @@ const GRID = 400; // common steps of the runs of a group
 export interface Line {
   readonly label: string;
   readonly colour: string;
+  readonly dash?: readonly number[]; // otherwise lines of one colour are told apart by theirs
   readonly steps: readonly number[];
   readonly values: readonly (number | null)[];
   readonly low?: readonly (number | null)[];
@@ -60,7 +61,7 @@ export function band(label: string, colour: string, lines: readonly Line[]): Lin
   return { label, colour, steps, values, low: each((row) => Math.min(...row)), high: each((row) => Math.max(...row)) };
 }
 
-/** The lines to draw: one per run, or one per environment and method. */
+/** The lines to draw: one per run, or one for all seeds of a setting. */
 export function lines(
   runs: readonly RunCard[],
   curves: ReadonlyMap<string, CurveData>,
@@ -69,22 +70,19 @@ export function lines(
   bands: boolean,
 ): Line[] {
   const known = runs.filter((run) => curves.get(run.id)?.columns.has(metric));
-  const alone = known.map((run) => lineOf(run, curves.get(run.id)!, metric, share));
-  if (!bands) return alone;
-  const groups = new Map<string, number[]>();
-  known.forEach((run, k) => {
-    const key = `${run.label} · ${run.env}`;
-    groups.set(key, [...(groups.get(key) ?? []), k]);
+  const drawn = (run: RunCard) => lineOf(run, curves.get(run.id)!, metric, share);
+  if (!bands) return known.map(drawn);
+  const settings = new Map<string, RunCard[]>();
+  for (const run of known) settings.set(run.setting, [...(settings.get(run.setting) ?? []), run]);
+  const name = (run: RunCard) => `${run.label} · ${run.env}`;
+  const firsts = [...settings.values()].map(([run]) => name(run!));
+  return [...settings.values()].map((same) => {
+    const [first] = same as [RunCard, ...RunCard[]];
+    const unique = firsts.filter((other) => other === name(first)).length === 1;
+    const label = unique ? name(first) : `${name(first)} as in ${first.name}`; // other settings of the same method
+    if (same.length === 1) return { ...drawn(first), label };
+    return band(`${label}, ${same.length} seeds`, first.colour, same.map(drawn));
   });
-  return [...groups].map(([key, members]) =>
-    members.length > 1
-      ? band(
-          `${key}, ${members.length} seeds`,
-          known[members[0]!]!.colour,
-          members.map((k) => alone[k]!),
-        )
-      : { ...alone[members[0]!]!, label: key },
-  );
 }
 
 /** Lines on one axis of steps, as uPlot wants them. */

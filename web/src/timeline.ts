@@ -1,6 +1,6 @@
 // The episode at a glance: what was expected, what came, where another choice would have been made.
 
-import { h, s } from "./dom";
+import { h, s, short } from "./dom";
 import type { EpisodeData } from "./episode";
 import { padded } from "./scale";
 
@@ -13,7 +13,9 @@ export class Timeline {
   private readonly came = s("path", { class: "came" });
   private readonly differs = s("path", { class: "differs" });
   private readonly cursor = s("path", { class: "cursor" });
+  private readonly ends = [h("span", { class: "most" }), h("span", { class: "least" })];
   private readonly summary = h("p", { class: "summary", role: "status" });
+  readonly under: HTMLElement;
   private episode: EpisodeData | null = null;
   private means: number[] = [];
 
@@ -41,7 +43,14 @@ export class Timeline {
       const place = (event.clientX - rect.left) / rect.width;
       scrub(Math.max(0, Math.min(this.length - 1, Math.floor(place * this.length))));
     });
-    this.element = h("div", { class: "timeline" }, svg, this.range, this.summary);
+    const legend = h(
+      "p",
+      { class: "legend" },
+      h("span", { class: "key expected" }, "the mean of the action taken"),
+      h("span", { class: "key came" }, "the return that then came"),
+    );
+    this.element = h("div", { class: "timeline" }, svg, ...this.ends, this.range);
+    this.under = h("div", { class: "under" }, this.summary, legend);
   }
 
   private get length(): number {
@@ -62,7 +71,9 @@ export class Timeline {
     }
     this.range.max = String(this.length - 1);
     const came = episode.followed ?? [];
-    const [low, high] = padded(Math.min(...this.means, ...came), Math.max(...this.means, ...came));
+    const [least, most] = [Math.min(...this.means, ...came), Math.max(...this.means, ...came)];
+    const [low, high] = padded(least, most);
+    [this.ends[0]!.textContent, this.ends[1]!.textContent] = [short(most), short(least)];
     const y = (value: number) => (HEIGHT - (HEIGHT * (value - low)) / (high - low)).toFixed(1);
     const path = (values: readonly number[]) =>
       values.length ? `M${values.map((value, t) => `${this.x(t + 0.5)} ${y(value)}`).join("L")}` : "";

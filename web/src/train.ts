@@ -1,8 +1,9 @@
 // Train: curves of runs, growing while they train.
 
-import { button, check, empty, h, select } from "./dom";
+import { button, check, empty, h, keep, select } from "./dom";
 import { CurvePlot, drawing } from "./curves";
 import { csv, download, png, svgFile } from "./download";
+import { LawPlot } from "./lawplot";
 import type { Model } from "./model";
 import { explain, ridgePlot } from "./ridge";
 import { joined, lines, type Line } from "./series";
@@ -23,7 +24,8 @@ export class TrainView {
   private readonly envs = h("div");
   private readonly metrics = h("div", { class: "metric" });
   private readonly runs = h("fieldset", { class: "runs" });
-  private readonly ridge = h("div", { class: "ridges" });
+  private readonly ridgeRuns = h("div");
+  private readonly ridge = h("div");
   private readonly hidden = new Set<string>();
   private metric = "episode_return";
   private share = 0;
@@ -33,8 +35,7 @@ export class TrainView {
   private env: string | null = null;
 
   constructor(private readonly model: Model) {
-    model.on("curves", () => this.refresh());
-    model.on("runs", () => this.refresh());
+    for (const topic of ["curves", "runs"] as const) model.on(topic, () => this.element.isConnected && this.refresh());
     const smooth = h("input", { type: "range", min: 0, max: 0.98, step: 0.02, value: 0, id: "smoothing" });
     smooth.addEventListener("input", () => this.set({ share: Number(smooth.value) }));
     const options = h(
@@ -55,9 +56,9 @@ export class TrainView {
       hint,
       this.runs,
       h("h2", {}, "The law of the start state over training"),
+      this.ridgeRuns,
       this.ridge,
     );
-    this.refresh();
   }
 
   private set(changed: { share?: number; log?: boolean; bands?: boolean; metric?: string }): void {
@@ -74,12 +75,14 @@ export class TrainView {
       button(
         "PNG",
         "download the picture as PNG",
-        () => this.plot.canvas && void png(this.plot.canvas).then((blob) => download(`${this.metric}.png`, blob)),
+        () => void png(this.picture()).then((blob) => download(`${this.metric}.png`, blob)),
       ),
-      button("SVG", "download the picture as SVG", () =>
-        download(`${this.metric}.svg`, svgFile(drawing(this.lines(), this.name(), this.log, this.plot.range()))),
-      ),
+      button("SVG", "download the picture as SVG", () => download(`${this.metric}.svg`, svgFile(this.picture()))),
     ];
+  }
+
+  private picture(): SVGSVGElement {
+    return drawing(this.lines(), this.name(), this.log, this.plot.range());
   }
 
   private asCsv(): Blob {
@@ -114,7 +117,7 @@ export class TrainView {
     if (this.plot.element.querySelector(".empty")) this.plot.element.replaceChildren();
     if (!metrics.includes(this.metric)) this.metric = metrics[0]!;
     const envs = [...new Set(this.model.runs.filter((run) => this.model.curves.has(run.id)).map((run) => run.env))];
-    this.keep(this.envs, envs.join(), () => {
+    keep(this.envs, envs.join(), () => {
       this.env = envs.length > 1 ? envs[0]! : null;
       const choose = (env: string) => {
         this.env = env || null;
@@ -123,7 +126,7 @@ export class TrainView {
       const options = [...envs.map((env) => [env, env] as const), ["", "all"] as const];
       return envs.length > 1 ? [select("environment", options, this.env ?? "", choose)] : [];
     });
-    this.keep(this.metrics, metrics.join(), () => [
+    keep(this.metrics, metrics.join(), () => [
       select(
         "metric",
         metrics.map((name) => [name, TITLES[name] ?? name] as const),
@@ -132,7 +135,7 @@ export class TrainView {
       ),
     ]);
     const known = this.model.runs.filter((run) => this.model.curves.has(run.id) && (this.env ?? run.env) === run.env);
-    this.keep(this.runs, known.map((run) => run.id).join(), () => [
+    keep(this.runs, known.map((run) => run.id).join(), () => [
       h("legend", {}, "runs"),
       ...known.map((run) =>
         check(`${run.name} · ${run.label} · ${run.env} · seed ${run.seed}`, !this.hidden.has(run.id), (on) => {
@@ -143,42 +146,39 @@ export class TrainView {
       ),
     ]);
     const playable = known.filter((run) => run.playable);
-    this.keep(this.ridge, playable.map((run) => run.id).join(), () => {
-      if (!playable.length) return [empty("No checkpoints yet.")];
-      const place = h("div");
-      void this.showRidge((this.ridgeRun = playable[0]!.id), place);
-      const choose = (id: string) => void this.showRidge((this.ridgeRun = id), place);
-      return [
-        ...(playable.length > 1
-          ? [
-              select(
-                "run",
-                playable.map((run) => [run.id, run.name] as const),
-                this.ridgeRun,
-                choose,
-              ),
-            ]
-          : []),
-        place,
-        explain(),
-      ];
+    const choices = playable.map((run) => [run.id, run.name] as const);
+    keep(this.ridgeRuns, choices.join(), () => {
+      if (!playable.some((run) => run.id === this.ridgeRun)) this.ridgeRun = playable[0]?.id ?? "";
+      const choose = (id: string) => {
+        this.ridgeRun = id;
+        this.refresh();
+      };
+      return playable.length > 1 ? [select("run", choices, this.ridgeRun, choose)] : [];
     });
+    const newest = `${this.ridgeRun} ${this.model.run(this.ridgeRun)?.newest}`;
+    if (this.ridge.dataset.newest !== newest) {
+      this.ridge.dataset.newest = newest;
+      void this.showRidge(this.ridgeRun);
+    }
     this.draw();
   }
 
-  /** Build a part again only if what it depends on has changed, so that nothing flickers or loses its focus. */
-  private keep(place: HTMLElement, key: string, make: () => HTMLElement[]): void {
-    if (place.dataset.key === key) return;
-    place.dataset.key = key;
-    place.replaceChildren(...make());
-  }
-
-  private async showRidge(id: string, place: HTMLElement): Promise<void> {
+  private async showRidge(id: string): Promise<void> {
+    if (!id) return this.ridge.replaceChildren(empty("No checkpoints yet."));
     const ridge = await this.model.ridge(id);
     if (this.ridgeRun !== id) return;
-    place.replaceChildren(
-      ridge ? ridgePlot(ridge, this.model.run(id)!) : empty("This run has fewer than two checkpoints."),
+    this.ridge.replaceChildren(
+      ...(ridge
+        ? [this.roots(), ridgePlot(ridge, this.model.run(id)!), explain(ridge)]
+        : [empty("This run has fewer than two checkpoints: ", "nfdrl train --checkpoint-every N --keep N", " keeps more.")]),
     );
+  }
+
+  private roots(): HTMLElement {
+    return check("√ heights", LawPlot.rooted, (on) => {
+      LawPlot.rooted = on;
+      void this.showRidge(this.ridgeRun);
+    });
   }
 
   private draw(): void {

@@ -8,7 +8,10 @@ from typing import Annotated
 
 import tyro
 
-from nfdrl.errors import NfdrlError, check_at_least
+from nfdrl.errors import NfdrlError, check_at_least, check_at_most, check_seed
+from nfdrl.files import check_file_name
+
+MOST_EPISODES = 10_000  # a page holds them all
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,14 @@ class Page:
         if not self.runs:
             raise NfdrlError("name at least one RUN: a folder that `nfdrl train` or `Agent.save` wrote")
         check_at_least(1, episodes=self.episodes, max_steps=self.max_steps)
-        check_at_least(0, frames=self.frames, seed=self.seed)
+        check_at_most(MOST_EPISODES, episodes=self.episodes)
+        check_at_least(0, frames=self.frames)
+        check_seed(self.seed)
+        if self.figures is not None and not self.figures.is_dir():
+            raise NfdrlError(f"there is no folder {str(self.figures)!r:.80} of figures")
         if self.out.exists() and not self.overwrite:
             raise NfdrlError(f"{str(self.out)!r} exists: name another file, or pass --overwrite")
+        check_file_name(self.out)
         from nfdrl.agent import Agent
         from nfdrl.laws import find_method
         from nfdrl.progress import Progress

@@ -44,6 +44,8 @@ class Watch:
     def run(self) -> int:
         if not self.folder.is_dir():
             raise NfdrlError(f"there is no folder {str(self.folder)!r}")
+        if not 0 <= self.port < 1 << 16:
+            raise NfdrlError(f"port must lie in 0..65,535, got {self.port}")
         if any(find_spec(part) is None for part in PARTS):
             raise NfdrlError('the live page needs an extra: pip install "nfdrl[viewer]"; `nfdrl page` needs none')
         from nfdrl.agent import Agent

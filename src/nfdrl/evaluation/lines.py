@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from nfdrl.style import color_of, label_of, line_of
 FEW = 3  # seeds below which an interval says little
 # Settings that do not change what is learned: names, files, and how often something is written.
 BOOKKEEPING = frozenset({
-    "method", "env", "seed", "train", "preset", "resumed", "keep", "evaluate", "evaluate_every", "tensorboard",
-    "report_every", "replay_on_disk", "frame_replay",
+    "method", "env", "seed", "train", "preset", "resumed", "keep", "checkpoint_every", "evaluate", "evaluate_every",
+    "tensorboard", "report_every", "replay_on_disk", "frame_replay",
 })  # fmt: skip
 Settings = dict[str, Any]
 ABSENT = "—"
@@ -69,10 +70,32 @@ class Setup:
 
 def lines_of(runs: Iterable[RunRecord]) -> tuple[list[Line], list[str]]:
     """The lines of these runs by environment, method and settings, and notes on runs that were left out or united."""
+    found, notes = _united(runs)
+    lines = []
+    for line in found:
+        kept, doubled = _one_per_seed(line.runs)
+        lines.append(replace(line, runs=kept))
+        notes += doubled
+    return sorted(lines, key=lambda line: (line.env, line.method, json.dumps(line.settings))), notes
+
+
+def differences(runs: Sequence[RunRecord]) -> list[Settings]:
+    """For each run, the settings in which the lines of its method and environment differ."""
+    lines, _ = _united(runs)
+    variants = _variants(lines)
+    told: dict[Path, Settings] = {}
+    for line in lines:
+        own = {name: line.settings[name] for name in line.settings if line.method in variants.get(name, ())}
+        told |= {run.folder: own for run in line.runs}
+    return [told[run.folder] for run in runs]
+
+
+def _united(runs: Iterable[RunRecord]) -> tuple[list[Line], list[str]]:
+    """Lines with all of their runs, and notes on settings that older runs do not record."""
     alike: dict[tuple[str, str], list[tuple[RunRecord, Settings, Settings]]] = defaultdict(list)
     for run in runs:
         with describing("a run", run.folder / CONFIG):
-            alike[run.env, run.method].append((run, *_settings(run)))
+            alike[run.env, run.method].append((run, *settings_of(run.config, run.evaluation)))
     lines, notes = [], []
     for (env, method), found in alike.items():
         unknown = _unrecorded([training | own for _, training, own in found])
@@ -82,11 +105,8 @@ def lines_of(runs: Iterable[RunRecord]) -> tuple[list[Line], list[str]]:
         for run, *parts in found:
             training, own = ({name: part[name] for name in part if name not in unknown} for part in parts)
             united[json.dumps([training, own], sort_keys=True)].append((run, training, own))
-        for same in united.values():
-            kept, doubled = _one_per_seed([run for run, *_ in same])
-            lines.append(Line(env, method, *same[0][1:], kept))
-            notes += doubled
-    return sorted(lines, key=lambda line: (line.env, line.method, json.dumps(line.settings))), notes
+        lines += [Line(env, method, *same[0][1:], tuple(run for run, *_ in same)) for same in united.values()]
+    return lines, notes
 
 
 def _unrecorded(settings: Sequence[Settings]) -> list[str]:
@@ -108,10 +128,9 @@ def _one_per_seed(runs: Sequence[RunRecord]) -> tuple[tuple[RunRecord, ...], lis
     return tuple(kept), notes
 
 
-def _settings(run: RunRecord) -> tuple[Settings, Settings]:
+def settings_of(config: Mapping[str, Any], evaluation: Mapping[str, Any] | None = None) -> tuple[Settings, Settings]:
     """What training and the method were told, and by which risk a later evaluation judged, if by another."""
-    config = run.config
-    judged = (run.evaluation or {}).get("risk", config.get("risk"))
+    judged = (evaluation or {}).get("risk", config.get("risk"))
     training = _flat({**config, **config.get("train", {})})
     training["evaluation.risk"] = "that of training" if judged == config.get("risk") else judged
     return training, _flat(config["method"].get("settings", {}))

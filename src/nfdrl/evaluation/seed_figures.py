@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,30 +9,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nfdrl.colours import GREY, INK, LIGHT
-from nfdrl.evaluation.lines import Line, Setup
-from nfdrl.evaluation.seed_report import ALL, SEED, Target, normalised
-from nfdrl.evaluation.statistics import Floats, Scores, Statistic, bootstrap, iqm, mean, profile
+from nfdrl.evaluation.bands import Band
+from nfdrl.evaluation.lines import Setup
+from nfdrl.evaluation.numbers import Numbers
+from nfdrl.evaluation.seed_report import ALL
 from nfdrl.reports import Row
 from nfdrl.style import figure, legend_below
 
 PANEL = 4.4, 3.0  # inches
 ACROSS = 3  # panels in a row
-POINTS = 200  # of a curve
 MARKS = {"-": "D", "--": "o", "-.": "s", ":": "^"}
 SHOWN = {"iqm": "IQM", "mean": "mean", "median": "median", "gap": "optimality gap"}
 
 
-def curves(setups: Sequence[Setup], rows: Sequence[Row]) -> Figure:
+def curves(numbers: Numbers) -> Figure:
     """One panel per environment: the return while training with its band, and a mark for the final evaluation."""
+    setups = numbers.setups
     envs = sorted({env for setup in setups for env in setup.lines})
     across = min(ACROSS, len(envs))
     down = -(-len(envs) // across)
     made, axes = figure(max(PANEL[0] * across, 7.0), PANEL[1] * down + 0.3 + 0.2 * len(setups) / 3, down, across)
-    found = {(row["env"], row["label"]): row for row in rows}
+    found = {(row["env"], row["label"]): row for row in numbers.lines}
     for ax, env in zip(axes.ravel(), envs, strict=False):
         for setup in (setup for setup in setups if env in setup.lines):
-            steps, returns = curve_of(setup.lines[env])
-            _band(ax, steps, mean, [returns], setup)
+            _band(ax, numbers.curves.get((env, setup.label)), setup, setup.label)
             _mark(ax, found[env, setup.label], setup)
         _step_axis(ax, env)
     for ax in axes.ravel()[len(envs) :]:
@@ -45,35 +43,14 @@ def curves(setups: Sequence[Setup], rows: Sequence[Row]) -> Figure:
     return made
 
 
-def curve_of(line: Line, at: Floats | None = None) -> tuple[Floats, Floats]:
-    """Training returns of all seeds at steps that every seed has reached; shapes (T,) and (T, seeds)."""
-    paths = []
-    for run in line.runs:
-        path = np.array([(row["step"], row["episode_return"]) for row in run.curve], dtype=np.float64).reshape(-1, 2)
-        paths.append(path[np.isfinite(path).all(-1)])
-    paths = [path for path in paths if len(path)]
-    if at is None:
-        at = _common(paths)
-    columns = [np.interp(at, path[:, 0], path[:, 1]) for path in paths]
-    return at, np.stack(columns, -1) if columns else np.empty((at.size, 0))
-
-
-def _common(paths: Sequence[Floats]) -> Floats:
-    if not paths:
-        return np.empty(0)
-    first, last = max(path[0, 0] for path in paths), min(path[-1, 0] for path in paths)
-    return np.linspace(first, last, POINTS) if first <= last else np.empty(0)
-
-
-def _band(ax: Axes, x: Floats, statistic: Statistic, scores: Scores, setup: Setup) -> None:
-    """A statistic along x and, if every environment has two seeds or more, its 95 % band."""
-    if not x.size or any(not env.shape[-1] for env in scores):
-        ax.plot([], [], setup.style, color=setup.colour, label=setup.label)
+def _band(ax: Axes, band: Band | None, setup: Setup, label: str) -> None:
+    """A curve, and its band if it has one; without a curve the legend still has its entry."""
+    if band is None:
+        ax.plot([], [], setup.style, color=setup.colour, label=label)
         return
-    ax.plot(x, statistic(scores), setup.style, color=setup.colour, label=setup.label, linewidth=1.5)
-    if all(env.shape[-1] > 1 for env in scores):
-        low, high = bootstrap(statistic, scores, np.random.default_rng(SEED), resamples=500)
-        ax.fill_between(x, low, high, color=setup.colour, alpha=0.16, linewidth=0)
+    ax.plot(band.x, band.values, setup.style, color=setup.colour, label=label, linewidth=1.5)
+    if band.low is not None and band.high is not None:
+        ax.fill_between(band.x, band.low, band.high, color=setup.colour, alpha=0.16, linewidth=0)
 
 
 def _mark(ax: Axes, row: Row, setup: Setup) -> None:
@@ -91,9 +68,10 @@ def _step_axis(ax: Axes, title: str) -> None:
     ax.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
 
 
-def statistics(setups: Sequence[Setup], rows: Sequence[Row]) -> Figure:
+def statistics(numbers: Numbers) -> Figure:
     """One panel per statistic of normalised scores: a tick for the number, a bar for its interval."""
-    chosen = [(setup, row) for setup, row in zip(setups, rows, strict=True) if row["mean"] is not None]
+    pairs = zip(numbers.setups, numbers.aggregate, strict=True)
+    chosen = [(setup, row) for setup, row in pairs if row["mean"] is not None]
     made, axes = figure(11.0, 0.34 * len(chosen) + 1.1, 1, len(SHOWN), sharey=True)
     for ax, (name, title) in zip(axes[0], SHOWN.items(), strict=True):
         for height, (setup, row) in enumerate(chosen):
@@ -113,18 +91,14 @@ def statistics(setups: Sequence[Setup], rows: Sequence[Row]) -> Figure:
     return made
 
 
-def profiles(setups: Sequence[Setup], targets: Mapping[str, Target]) -> Figure:
+def profiles(numbers: Numbers) -> Figure:
     """The share of runs above each normalised score, and the IQM of normalised training returns by step."""
-    made, axes = figure(10.0, 3.6 + 0.2 * len(setups) / 3, 1, 2)
-    scores = {setup.label: list(normalised(setup, targets).values()) for setup in setups}
-    pooled = np.concatenate([env for found in scores.values() for env in found])
-    low, high = min(pooled.min(), 0.0), max(pooled.max(), 1.0)
-    margin = 0.05 * (high - low)
-    thresholds = np.linspace(low - margin, high + margin, POINTS)
-    for setup in (setup for setup in setups if scores[setup.label]):
-        shown = replace(setup, label=_counted(setup.label, len(scores[setup.label]), len(targets)))
-        _band(axes[0, 0], thresholds, lambda drawn: profile(drawn, thresholds), scores[setup.label], shown)
-        _efficiency(axes[0, 1], shown, targets)
+    made, axes = figure(10.0, 3.6 + 0.2 * len(numbers.setups) / 3, 1, 2)
+    for setup, row in zip(numbers.setups, numbers.aggregate, strict=True):
+        if setup.label in numbers.profiles:
+            label = _counted(setup.label, row["environments"], row["of"])
+            _band(axes[0, 0], numbers.profiles[setup.label], setup, label)
+            _band(axes[0, 1], numbers.efficiency.get(setup.label), setup, label)
     axes[0, 0].set(title="performance profile", xlabel="normalised score τ", ylabel="share of runs above τ")
     _step_axis(axes[0, 1], "sample efficiency")
     axes[0, 1].set_ylabel("IQM of normalised training returns")
@@ -137,22 +111,11 @@ def _counted(label: str, count: int, of: int) -> str:
     return label if of == 1 else f"{label} ({count} of {of})"
 
 
-def _efficiency(ax: Axes, setup: Setup, targets: Mapping[str, Target]) -> None:
-    """Over the steps that every seed in every environment has."""
-    lines = {env: line for env, line in setup.lines.items() if env in targets}
-    ranges = [at for line in lines.values() if (at := curve_of(line)[0]).size]
-    if len(ranges) < len(lines):
-        return
-    first, last = max(at[0] for at in ranges), min(at[-1] for at in ranges)
-    steps = np.linspace(first, last, POINTS) if first < last else np.empty(0)
-    strata = [targets[env].normalise(curve_of(line, steps)[1]) for env, line in lines.items()]
-    _band(ax, steps, iqm, strata, setup)
-
-
-def improvements(setups: Sequence[Setup], rows: Sequence[Row]) -> Figure:
+def improvements(numbers: Numbers) -> Figure:
     """P(row better than column) over the environments that both have."""
-    labels, table = [setup.label for setup in setups], np.full((len(setups), len(setups)), np.nan)
-    for row in (row for row in rows if row["env"] == ALL):
+    labels = [setup.label for setup in numbers.setups]
+    table = np.full((len(labels), len(labels)), np.nan)
+    for row in (row for row in numbers.improvement if row["env"] == ALL):
         one, other = labels.index(row["label"]), labels.index(row["other"])
         table[one, other], table[other, one] = row["probability"], 1 - row["probability"]
     side = 0.5 * len(labels)

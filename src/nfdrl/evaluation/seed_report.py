@@ -19,6 +19,7 @@ from nfdrl.runs.reading import RunRecord
 STATISTICS: dict[str, Statistic] = {"mean": mean, "median": median, "iqm": iqm}
 SEED = 0  # of every bootstrap, so that an interval depends on its own scores only
 ALL = "all"
+HUMAN = "random and human scores"  # the source of human-normalised scores
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ def line_row(line: Line, label: str, settings: Row, target: Target | None) -> Ro
     row |= {"steps": max(run.step for run in line.runs), "seeds": scores.size, "runs": len(line.runs)}
     for name, statistic in STATISTICS.items():
         row |= _cells(name, statistic, [scores])
-    row |= _cells("gap", gap, [] if target is None else [target.normalise(scores)])
+    strata = [] if target is None else [target.normalise(scores)]
+    row |= _cells("normalised", mean, strata) | _cells("gap", gap, strata)
     seconds = float(np.mean([run.seconds for run in line.runs]))
     return row | {"seconds": round(seconds, 1), "folders": [str(run.folder) for run in line.runs]}
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nfdrl.evaluation.lines import written
-from nfdrl.evaluation.seed_report import ALL, Target
+from nfdrl.evaluation.seed_report import ALL, HUMAN, Target
 from nfdrl.reports import Row
 from nfdrl.style import label_of
 
@@ -27,42 +27,37 @@ class Sheet:
     words: int = 1
 
 
-def lines_sheet(rows: Sequence[Row], columns: Sequence[str]) -> Sheet:
+def lines_sheet(rows: Sequence[Row], columns: Sequence[str], targets: Mapping[str, Target]) -> Sheet:
     """One row per line."""
-    head = [
-        "environment",
-        "method",
-        *columns,
-        "seeds",
-        "steps",
-        "mean return [95 %]",
-        "median",
-        "IQM",
-        "gap",
-        "seconds",
-    ]
+    names = {"median": "median", "iqm": "IQM"}
+    names |= {"normalised": kind_of(targets), "gap": "gap"} if targets else {}
+    names["seconds"] = "seconds"
     cells = []
     for row in rows:
         told = [row["env"], label_of(row["method"]), *(written(row[name]) for name in columns)]
         counts = [_seeds(row), written(row["steps"])]
-        cells.append(
-            [*told, *counts, ranged(row, "mean"), *(number(row[name]) for name in ("median", "iqm", "gap", "seconds"))]
-        )
+        cells.append([*told, *counts, ranged(row, "mean"), *(number(row[name]) for name in names)])
+    head = ["environment", "method", *columns, "seeds", "steps", "mean return [95 %]", *names.values()]
     return Sheet("greedy episodes after training: mean over seeds", head, cells, 2 + len(columns))
+
+
+def kind_of(targets: Mapping[str, Target]) -> str:
+    """What normalised scores are called."""
+    return "human-normalised" if all(found.source == HUMAN for found in targets.values()) else "normalised"
 
 
 def _seeds(row: Row) -> str:
     return str(row["seeds"]) if row["seeds"] == row["runs"] else f"{row['seeds']} of {row['runs']}"
 
 
-def aggregate_sheet(rows: Sequence[Row]) -> Sheet:
+def aggregate_sheet(rows: Sequence[Row], targets: Mapping[str, Target]) -> Sheet:
     """One row per setup: normalised scores over all environments that have a target."""
     names = [name for name in SHOWN if any(row.get(name) is not None for row in rows)]
     cells = [
         [row["label"], f"{row['environments']} of {row['of']}", *(ranged(row, name) for name in names)] for row in rows
     ]
     head = ["method", "environments", *(SHOWN[name] for name in names)]
-    return Sheet("normalised scores over environments [95 %]", head, cells)
+    return Sheet(f"{kind_of(targets)} scores over environments [95 %]", head, cells)
 
 
 def improvement_sheet(rows: Sequence[Row]) -> Sheet:

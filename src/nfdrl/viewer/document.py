@@ -11,11 +11,12 @@ from pathlib import Path
 
 from nfdrl.agent import Agent
 from nfdrl.errors import NfdrlError
-from nfdrl.files import replace_file
+from nfdrl.files import ODD, replace_file
 from nfdrl.threads import threads
 from nfdrl.viewer.folders import IMAGES, FoundRun, find_figures, read_curve
 from nfdrl.viewer.messages import to_text
 from nfdrl.viewer.recording import Track, grouped, probe_table, record_episode, ridge_of, state_table
+from nfdrl.viewer.report_schema import Report
 from nfdrl.viewer.schema import Document, Episode, Figure, StateTable
 from nfdrl.viewer.stage import Stage
 
@@ -56,7 +57,8 @@ def record(
                 stage.close()
         curves = [curve for run in runs if (curve := read_curve(run)) is not None]
         ridges = [ridge for run in runs if (ridge := ridge_of(run, load, options.seed)) is not None]
-    title = f"{agents[0].run.label} on {agents[0].run.env}" if len(runs) == 1 else f"{len(runs)} runs"
+    where = "" if len({run.card.env for run in runs}) > 1 else f" on {runs[0].card.env}"
+    title = f"{runs[0].card.label if len(runs) == 1 else f'{len(runs)} runs'}{where}"
     figures = [] if options.figures is None else _figures(options.figures)
     return Document(title, made_by, [run.card for run in runs], agents, episodes, tables, curves, ridges, figures)
 
@@ -87,18 +89,18 @@ def data_uri(path: Path) -> str:
 
 def write(document: Document, path: Path) -> Written:
     """Write the page to one file, whole or not at all."""
-    text = html(document)
+    text = html(document).encode(errors=ODD)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, text.encode())
+        replace_file(path, text)
     except OSError as error:
         raise NfdrlError(f"cannot write {str(path)!r}: {error.strerror or error}") from None
     pictures = sum(len(image) for episode in document.episodes if episode.frames for image in episode.frames.images)
     steps = sum(len(episode.taken) for episode in document.episodes)
-    return Written(len(text.encode()), pictures, len(document.episodes), steps)
+    return Written(len(text), pictures, len(document.episodes), steps)
 
 
-def html(document: Document) -> str:
+def html(document: Document | Report) -> str:
     """The page with its parts inside; its policy lets nothing else run, and nothing be loaded from anywhere."""
     script, style = asset("page.js"), asset("page.css")
     policy = (

@@ -5,15 +5,21 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import json
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nfdrl.colours import BLACK
 from nfdrl.errors import NfdrlError
-from nfdrl.files import describing, read_json
+from nfdrl.evaluation.lines import settings_of
+from nfdrl.files import ODD, describing, read_json
 from nfdrl.laws import METHODS
 from nfdrl.runs import layout
 from nfdrl.viewer.messages import pack
@@ -35,7 +41,7 @@ class FoundRun:
         """The share of units at zero in the last line of metrics that says so."""
         columns, _ = _columns(self.folder / layout.METRICS, 0)
         known = [value for value in columns.get("dormant", ()) if not math.isnan(value)]
-        return known[-1] if known else None
+        return float(known[-1]) if known else None
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,11 @@ class FoundFigure:
 
 def identifier(path: Path) -> str:
     """A short name for a path that says nothing about it and leads nowhere."""
-    return hashlib.blake2b(str(path.resolve()).encode(), digest_size=6).hexdigest()
+    return _short(str(path.resolve()))
+
+
+def _short(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors=ODD), digest_size=6).hexdigest()
 
 
 def find_run(folder: Path, root: Path | None = None) -> FoundRun:
@@ -64,9 +74,11 @@ def find_run(folder: Path, root: Path | None = None) -> FoundRun:
     name = folder.name if root is None or folder == root else str(folder.relative_to(root))
     with describing("a run", path):
         method, env, seed = str(config["method"]["name"]), str(config["env"]), int(config["seed"])
+        setting = _short(json.dumps([method, env, *settings_of(config)], sort_keys=True))
     known = METHODS.get(method)
     label, colour = (method, BLACK) if known is None else (known.label, known.colour)
-    card = RunCard(identifier(folder), name or folder.name, method, label, colour, env, seed, playable)
+    newest = saved.name if playable and saved != folder else None
+    card = RunCard(identifier(folder), name or folder.name, method, label, colour, env, seed, setting, playable, newest)
     return FoundRun(folder, card)
 
 
@@ -106,7 +118,7 @@ def read_curve(run: FoundRun, offset: int = 0) -> Curve | None:
     return Curve(run.card.id, {name: pack(values) for name, values in columns.items()}, end, fresh)
 
 
-def _columns(path: Path, offset: int) -> tuple[dict[str, list[float]], int]:
+def _columns(path: Path, offset: int) -> tuple[dict[str, NDArray[np.float64]], int]:
     """The columns of all whole lines after `offset` bytes, NaN where a cell is no number, and where those lines end."""
     if not path.is_file():
         return {}, 0
@@ -115,10 +127,26 @@ def _columns(path: Path, offset: int) -> tuple[dict[str, list[float]], int]:
         file.seek(max(offset, len(header)))
         text = file.read(MOST_BYTES)
     whole = text[: text.rfind(b"\n") + 1]
-    names, *rows = csv.reader(io.StringIO((header + whole).decode("utf-8", "replace"), newline=""))
-    columns = zip(*(row for row in rows if len(row) == len(names)), strict=True)
-    numbers = {name: _numbers(column) for name, column in zip(names, columns, strict=False)}
+    try:
+        (names,) = csv.reader([header.decode("utf-8", "replace")])
+        table = _table(whole, len(names))
+    except (ValueError, csv.Error):  # not even a header yet, or not a table
+        return {}, 0
+    numbers = dict(zip(names, table.T, strict=True)) if len(table) else {}
     return numbers, max(offset, len(header)) + len(whole)
+
+
+def _table(text: bytes, width: int) -> NDArray[np.float64]:
+    """The numbers in lines of cells, one line per row: at once where all are numbers, cell by cell otherwise."""
+    if not text.strip():
+        return np.empty((0, width))
+    with suppress(ValueError):
+        found = np.loadtxt(io.BytesIO(text), delimiter=",", comments=None, ndmin=2)
+        if found.shape[1] == width:
+            return found
+    rows = csv.reader(io.StringIO(text.decode("utf-8", "replace"), newline=""))
+    columns = zip(*(row for row in rows if len(row) == width), strict=True)
+    return np.array([_numbers(column) for column in columns]).reshape(width, -1).T
 
 
 def _numbers(cells: Sequence[str]) -> list[float]:

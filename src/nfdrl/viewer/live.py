@@ -6,15 +6,20 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, TypeVar
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from nfdrl.agent import Agent
+from nfdrl.envs.watching import EnvironmentFailure, at_step
 from nfdrl.errors import NfdrlError
+from nfdrl.progress import say
 from nfdrl.risk import Risk, parse_risk
 from nfdrl.runs import layout
 from nfdrl.threads import threads
@@ -31,6 +36,7 @@ SPEEDS = 0.1, 240.0  # steps per second
 BETWEEN = 1.0  # seconds between two episodes
 MOST_STEPS = 5_000  # of an episode that does not end
 LONGEST = 512  # characters of a wish
+REASON = 120  # bytes of the reason for which a connection is closed
 
 
 @dataclass(frozen=True)
@@ -60,16 +66,44 @@ class Wishes:
         return changed if command.risk is None else replace(changed, risk=parse_risk(command.risk))
 
 
+class Worker:
+    """A thread that does one job after another. If it hangs, the program can still end, unlike with an executor's."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        Thread(target=self._run, name="nfdrl-play", daemon=True).start()
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Do this after all earlier jobs."""
+        future: Future[T] = Future()
+        self._jobs.put((work, future))
+        return future
+
+    def stop(self) -> None:
+        """End the thread after the jobs that it has."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            work, future = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(work())
+            except BaseException as error:  # for whoever waits
+                future.set_exception(error)
+
+
 class Session:
     """One page that watches one agent. The agent and its environment stay in one thread of their own."""
 
     def __init__(self, socket: WebSocket, run: FoundRun, load: Callable[[Path], Agent]) -> None:
         self.socket, self.run, self._load = socket, run, load
         self.wishes, self._changed = Wishes(), asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, "nfdrl-play")
+        self._worker = Worker()
         self._stage: Stage | None = None
         self._source: Path | None = None
-        self._t = 0
+        self._t, self._hung, self._limit = 0, False, 0.0
 
     async def serve(self) -> None:
         """Play until the page is closed."""
@@ -84,13 +118,23 @@ class Session:
         except (WebSocketDisconnect, RuntimeError):
             pass  # the page was closed
         except NfdrlError as error:
-            await self.socket.close(1008, str(error)[:120])
+            if isinstance(error, EnvironmentFailure):
+                say(f"{self.run.card.name}: {error}")
+            with suppress(WebSocketDisconnect, RuntimeError):  # the page may be closed by now
+                await self.socket.close(1008, str(error).encode()[:REASON].decode(errors="ignore"))
         finally:
-            await self._in_thread(self._close)
-            self._thread.shutdown(wait=False)
+            if not self._hung:
+                await self._in_thread(self._close)
+            self._worker.stop()
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+    async def _in_thread(self, work: Callable[[], T], limit: float = 0) -> T:
+        """The result of a job; only here can one that hangs be noticed, as alarms ring in the main thread alone."""
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(self._worker.submit(work)), limit or None)
+        except asyncio.TimeoutError:
+            self._hung = True
+            where = f"in the episode with seed {self.wishes.seed}, {at_step(self._t)}"
+            raise EnvironmentFailure(f"the environment hung {where}: it took more than {limit:g} s") from None
 
     async def _send(self, message: Any) -> None:
         await self.socket.send_text(to_text(message))
@@ -115,7 +159,7 @@ class Session:
                 await self._changed.wait()
                 due = time.monotonic()
                 continue
-            step = await self._in_thread(self._step)
+            step = await self._in_thread(self._step, self._limit)
             if isinstance(step, Hello):
                 await self._send(step)
                 continue
@@ -131,7 +175,8 @@ class Session:
         self._source = layout.locate(self.run.folder)
         agent = self._load(self.run.folder)
         self._close()
-        self._stage = Stage(agent)
+        self._stage, limits = Stage(agent), agent.config.limits()
+        self._limit = limits.reset + limits.step if limits.reset and limits.step else 0.0
         with threads(1):
             table = state_table([self._stage], [self.run])
         return Hello(self._stage.card(self.run.card, self.run.dormant()), table)

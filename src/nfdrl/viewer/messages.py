@@ -13,18 +13,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nfdrl.errors import NfdrlError
-from nfdrl.viewer.schema import MESSAGES, Packed
+from nfdrl.viewer.report_schema import Packed
+from nfdrl.viewer.schema import MESSAGES
 
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 
 
 def pack(values: ArrayLike) -> Packed:
-    """Numbers as base64 of little-endian float32; infinities and NaN stay.
+    """Numbers as base64 of little-endian float32; infinities and NaN stay, and what is too large becomes infinite.
 
     >>> pack([1.0, 2.0])
     'AACAPwAAAEA='
     """
-    return base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode()
+    with np.errstate(over="ignore"):
+        return base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode()
 
 
 def unpack(packed: Packed) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from nfdrl.agent import Agent
 from nfdrl.envs.finite import FiniteMDP
+from nfdrl.envs.solo import Solo
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.distances import batch_distances
+from nfdrl.evaluation.episode import discounted
 from nfdrl.evaluation.truth import ReturnTruth, exact_returns
-from nfdrl.evaluation.video import discounted
 from nfdrl.laws import Law
 from nfdrl.risk import Risk
 from nfdrl.runs import layout
@@ -145,20 +145,20 @@ def ridge_of(run: FoundRun, load: Callable[[Any], Agent], seed: int, track: Trac
     found = layout.checkpoints(run.folder)[::-1][-MOST_CHECKPOINTS:]
     if len(found) < 2:
         return None
-    env: gymnasium.Env[Any, Any] | None = None
+    solo: Solo | None = None
     steps, chosen, laws = [], [], []
     for k in track(range(len(found))):
         try:
             agent = load(found[k])
         except NfdrlError:  # removed in the meantime, or damaged
             continue
-        env = env or agent.source.fresh()
-        observation = np.asarray(env.reset(seed=seed)[0])
+        solo = solo or Solo(agent.source.fresh(), agent.config.limits())
+        observation = np.asarray(solo.reset(seed)[0])
         steps.append(agent.step)
         chosen.append(int(agent.predict(observation)[0]) - int(agent.action_space.start))
         laws.append(pack_laws(laws_of(agent, [observation])))
-    if env is not None:
-        env.close()
+    if solo is not None:
+        solo.env.close()
     return Ridge(run.card.id, steps, chosen, laws) if len(steps) > 1 else None
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Packed = str
+from nfdrl.viewer.report_schema import Packed, Report
+
 End = Literal["terminated", "truncated", "cut off", "running"]
 
 
@@ -112,7 +113,10 @@ class GraphMap:
 
 @dataclass(frozen=True)
 class RunCard:
-    """A run in lists and legends; `playable` if it has a saved agent."""
+    """A run in lists and legends; `playable` if it has a saved agent.
+
+    Runs with the same `setting` differ in nothing but their seed, as `nfdrl report` tells them apart.
+    """
 
     id: str
     name: str
@@ -121,7 +125,9 @@ class RunCard:
     colour: str
     env: str
     seed: int
+    setting: str
     playable: bool
+    newest: str | None = None  # name of its newest checkpoint, which changes while it trains
 
 
 @dataclass(frozen=True)
@@ -279,4 +285,4 @@ class Command:
     risk: str | None = None
 
 
-MESSAGES = (Document, Runs, Curve, Ridge, Figure, StateTable, Hello, Step, Command)
+MESSAGES = (Document, Report, Runs, Curve, Ridge, Figure, StateTable, Hello, Step, Command)

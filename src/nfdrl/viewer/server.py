@@ -21,7 +21,9 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from nfdrl.agent import Agent
+from nfdrl.envs.watching import EnvironmentFailure
 from nfdrl.errors import NfdrlError
+from nfdrl.progress import say
 from nfdrl.runs import layout
 from nfdrl.threads import threads
 from nfdrl.viewer.document import asset
@@ -158,8 +160,12 @@ class Site:
         run = (await _work(self.folder.runs)).get(request.path_params["run"])
         if run is None:
             return missing()
-        async with self._computing:
-            return Response(await _work(lambda: make(run)), media_type="application/json")
+        try:
+            async with self._computing:
+                return Response(await _work(lambda: make(run)), media_type="application/json")
+        except EnvironmentFailure as error:
+            say(f"{run.card.name}: {error}")
+            return PlainTextResponse(str(error), 500)
 
     async def figures(self, _: Request) -> Response:
         """The list of figures."""
@@ -203,15 +209,18 @@ def serve(root: Path, load: Load, host: str, port: int, also: tuple[str, ...], s
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     token = "" if rules.token is None else f"?token={rules.token}"
-    said(f"http://{shown}:{listener.getsockname()[1]}/{token}")
     app = Guard(Starlette(routes=Site(Folder(root, load)).routes()), rules)
     config = uvicorn.Config(app, log_level="warning", ws="websockets-sansio", ws_max_size=4096, server_header=False)
-    uvicorn.Server(config).run(sockets=[listener])
+    with suppress(KeyboardInterrupt):  # the way to stop a server, so not an error
+        said(f"http://{shown}:{listener.getsockname()[1]}/{token}")
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def _listener(host: str, port: int) -> socket.socket:
+    if not host:
+        raise NfdrlError("the host to listen on must have a name or an address, such as 127.0.0.1")
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-        raise NfdrlError(f"cannot listen on {host}:{port}: {why}; name another --port (0: any free one)") from None
+        raise NfdrlError(f"cannot listen on {host:.80}:{port}: {why}; name another --port (0: any free one)") from None

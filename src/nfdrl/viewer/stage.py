@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import gymnasium
@@ -15,8 +16,9 @@ from PIL import Image
 
 from nfdrl.agent import Agent
 from nfdrl.envs.finite import FiniteMDP
+from nfdrl.envs.solo import Solo
 from nfdrl.errors import NfdrlError
-from nfdrl.evaluation.video import action_names, as_learned, rendering_env
+from nfdrl.evaluation.episode import action_names, as_learned, rendering_env
 from nfdrl.risk import Risk
 from nfdrl.viewer.maps import finite_mdp_of, map_of
 from nfdrl.viewer.schema import AgentCard, End, RunCard
@@ -26,6 +28,7 @@ Array = NDArray[Any]
 WIDTH = 320  # of a picture, in pixels
 QUALITY = 60  # of WebP, out of 100
 FPS = 30.0
+_FIRST_PICTURE = Lock()  # it imports what environments draw with, and pygame's lazy parts break if two threads do so
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,9 @@ class Stage:
         self.env: Env = plain
         if self.drawn:
             plain.close()
-            self.env = rendering_env(agent.source)
+            with _FIRST_PICTURE:
+                self.env = rendering_env(agent.source, agent.config.limits())
+        self._solo = Solo(self.env, agent.config.limits())
         self.first_action = int(agent.action_space.start)
         self._observation: Array = np.zeros(0)
         self._lives, self._over = 0, True
@@ -76,7 +81,7 @@ class Stage:
 
     def reset(self, seed: int) -> Array:
         """Begin an episode."""
-        observation, info = self.env.reset(seed=seed)
+        observation, info = self._solo.reset(seed)
         self._observation, self._lives, self._over = np.asarray(observation), info.get("lives", 0), False
         return self._observation
 
@@ -90,13 +95,13 @@ class Stage:
         seen = self._observation
         picture = self._picture() if self.drawn and draw else None
         action = self._choose(seen, risk)
-        observation, reward, terminated, truncated, info = self.env.step(action + self.first_action)
+        observation, reward, terminated, truncated, info = self._solo.step(action + self.first_action)
         lost, self._lives = info.get("lives", 0) < self._lives, info.get("lives", 0)
-        rewards, ends = as_learned(self.env, np.array([float(reward)]), np.array([lost]))
+        rewards, ends = as_learned(self.env, np.array([reward]), np.array([lost]))
         self._observation, self._over = np.asarray(observation), terminated or truncated
         end: End = "terminated" if terminated else "truncated" if truncated else "running"
         state = int(seen) if self.mdp is not None else None
-        return Moment(seen, state, picture, action, float(reward), float(rewards[0]), bool(ends[0] or terminated), end)
+        return Moment(seen, state, picture, action, reward, float(rewards[0]), bool(ends[0] or terminated), end)
 
     def _choose(self, observation: Array, risk: Risk | None) -> int:
         if risk is None:
@@ -105,7 +110,7 @@ class Stage:
             return int(risk(self.agent.returns(observation)).argmax())
 
     def _picture(self) -> str:
-        return encoded(np.asarray(self.env.render()), self.width)
+        return encoded(self._solo.render(), self.width)
 
     def close(self) -> None:
         """Close the environment."""
