@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nfdrl.cli.compare import DISCOUNT, finite_mdp
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.comparison import DISTANCES, Budget, Contender, Problem, Store, stored_cell
+from nfdrl.evaluation.problems import discount_for, finite_mdp
 from nfdrl.laws import METHODS
 from nfdrl.laws.anchored import AnchoredMethod, anchored_law
 from nfdrl.laws.base import Law, LinearHead, Method, TabularDecay
@@ -136,7 +136,7 @@ def main(argv: list[str]) -> None:
     with Progress() as bars:
         for word in given.envs.split(","):
             mdp = finite_mdp(word)
-            problem = Problem.of(word, mdp, DISCOUNT if mdp.discount is None else mdp.discount)
+            problem = Problem.of(word, mdp, discount_for(mdp, None))
             for label in LADDER:
                 rows.append(row := measure(problem, label, given.seeds, budget, store, bars))
                 found = ", ".join(f"{name} {row[name]:.4f}" for name in DISTANCES)

@@ -18,9 +18,9 @@ from nfdrl.colours import GREY, INK
 from nfdrl.evaluation.distances import distances
 from nfdrl.files import replace_file
 from nfdrl.laws import METHODS
-from nfdrl.laws.anchored import REACH, WIDEST, anchored_law, anchored_zero
+from nfdrl.laws.anchored import NARROWEST, REACH, WIDEST, anchored_law, anchored_zero
 from nfdrl.laws.fitting import Fit, fit_returns, quantiles_of
-from nfdrl.laws.flow import MIN_SCALE, FlowLaw
+from nfdrl.laws.flow import FlowLaw
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.reports import DPI
 from nfdrl.style import STYLE, color_of, figure, legend_below
@@ -35,7 +35,7 @@ def law_with(
 ) -> FlowLaw:
     """The law that training starts from, with these numbers for its lowest step and its center; unit 1."""
     zero = anchored_zero(COMPONENTS, START, torch.float64, torch.device("cpu"))
-    share = (scale - MIN_SCALE) / WIDEST
+    share = (scale - NARROWEST) / WIDEST
     wanted = {0: amplitude, COMPONENTS: REACH * math.atanh(location / REACH)}
     wanted |= {2 * COMPONENTS: math.log(share / (1 - share)), 3 * COMPONENTS: center}
     raw = torch.zeros_like(zero)

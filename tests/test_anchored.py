@@ -15,8 +15,9 @@ from nfdrl.engines import EngineName
 from nfdrl.envs.cliff import risky_cliff
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
-from nfdrl.laws.anchored import REACH, WIDEST, AnchoredMethod, anchored_law, anchored_zero
-from nfdrl.laws.flow import MIN_SCALE, FlowLaw
+from nfdrl.laws.anchored import NARROWEST, REACH, WIDEST, AnchoredMethod, anchored_law, anchored_zero
+from nfdrl.laws.categorical import CategoricalLaw
+from nfdrl.laws.flow import FlowLaw
 from nfdrl.learner import Learner, Optimisation
 from nfdrl.networks import table
 from nfdrl.numerics.base_points import base_points
@@ -62,7 +63,7 @@ def test_it_contains_the_laws_of_the_paper_whose_components_are_in_reach():
     raw = torch.cat([
         2 * paper.bound * paper.weights,
         REACH * torch.atanh(paper.locations / REACH),
-        torch.logit((paper.scales - MIN_SCALE) / WIDEST),
+        torch.logit((paper.scales - NARROWEST) / WIDEST),
         paper.at(torch.zeros(1, dtype=torch.float64)),  # its median
     ])  # fmt: skip
     raw -= anchored_zero(4, 1.0, torch.float64, torch.device("cpu"))
@@ -73,7 +74,7 @@ def test_it_contains_the_laws_of_the_paper_whose_components_are_in_reach():
 def test_no_component_hides_beyond_the_base_points(raw):
     law = anchored_law(torch.from_numpy(raw))
     assert (law.locations.abs() <= REACH).all()
-    assert ((law.scales >= MIN_SCALE) & (law.scales <= MIN_SCALE + WIDEST)).all()
+    assert ((law.scales >= NARROWEST) & (law.scales <= NARROWEST + WIDEST)).all()
 
 
 def test_shifted_base_points_reach_every_level():
@@ -101,6 +102,33 @@ def test_an_amplitude_of_zero_still_has_a_slope():
     (gradient,) = torch.autograd.grad(method.loss(anchored_law(raw), far).sum(), raw)
     assert gradient.isfinite().all()
     assert (gradient[0, :4].abs() > 1e-3).all()
+
+
+def test_a_step_changes_sides_at_zero_and_the_law_does_not_notice():
+    raw, z = raws(20), torch.linspace(-3, 3, 25, dtype=torch.float64)
+    above, below = raw.clone(), raw.clone()
+    above[:, 1], below[:, 1] = -0.25 + 1e-10, -0.25 - 1e-10
+    one, other = anchored_law(above), anchored_law(below)
+    assert_close(one.at(z), other.at(z), rtol=0, atol=1e-9)
+    assert_close(one.locations[:, 1], -other.locations[:, 1])
+    assert torch.equal(one.locations[:, [0, 2, 3]], other.locations[:, [0, 2, 3]])
+
+
+def test_steps_that_lie_where_nothing_happens_return_where_they_are_needed():
+    atoms = torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64)
+    masses = torch.tensor([[0.6, 0.15, 0.15, 0.1]], dtype=torch.float64)  # all jumps lie in the upper half
+    target = CategoricalLaw(masses.log(), atoms)
+    method, generator = AnchoredMethod(), torch.Generator().manual_seed(0)
+    raw = torch.zeros(1, 13, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.Adam([raw], lr=1e-2)
+    for _ in range(1_500):
+        optimiser.zero_grad()
+        method.loss(anchored_law(raw), target, generator).sum().backward()
+        optimiser.step()
+    law = anchored_law(raw.detach())
+    in_use = (2 * law.bound * law.weights > 0.3) & (law.locations > 0)
+    assert in_use.sum() >= 3
+    assert (raw.detach()[0, :2] < -0.25).any()  # one of them has changed sides
 
 
 @pytest.mark.parametrize("engine", ENGINES)

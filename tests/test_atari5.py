@@ -3,17 +3,20 @@
 import csv
 import json
 import math
+from pathlib import Path
 
 import pytest
 
 from nfdrl.cli import main
 from nfdrl.errors import NfdrlError
+from nfdrl.evaluation.lines import differences
 from nfdrl.paper import load, pong
 from nfdrl.paper.atari5 import GAMES, References, atari5_score, contradictions, read_references
 from nfdrl.paper.base import NoRunsError, run_experiment
+from nfdrl.paper.human import random_and_human
 from nfdrl.paper.pong import largest_fall
 from nfdrl.progress import Progress
-from nfdrl.runs.reading import differing, find_runs, read_run
+from nfdrl.runs.reading import find_runs, read_run
 
 QUICK = ["--no-progress", "--set", "learning_starts=64", "batch_size=16", "report_every=50", "mlp=(16,16)"]
 
@@ -214,7 +217,7 @@ def test_runs_of_one_method_are_told_apart_by_the_settings_in_which_they_differ(
     run_with(runs, tmp_path / "falling", learning_rate_decay="linear", n_step=2, only_here=1)
     run_with(runs, tmp_path / "fixed", learning_rate_decay="constant", n_step=3)
     found = find_runs(tmp_path)
-    assert differing(found) == [
+    assert differences(found) == [
         {"learning_rate_decay": "linear", "n_step": 2},
         {"learning_rate_decay": "constant", "n_step": 3},
     ]
@@ -223,6 +226,15 @@ def test_runs_of_one_method_are_told_apart_by_the_settings_in_which_they_differ(
     curves = [line for line in pong.draw(result).axes[0].lines if "rate" in str(line.get_label())]
     assert len({(line.get_label(), line.get_linestyle()) for line in curves}) == 2
     assert len({line.get_linestyle() for line in curves}) == 2
+
+
+def test_human_scores_agree_with_those_of_the_paper_and_of_atari_100k():
+    known, references = random_and_human(), read_references()[1]
+    assert len(known) == 57
+    assert [known[game] for game in GAMES] == list(zip(references.random, references.human, strict=True))
+    with (Path(__file__).parent / "atari100k.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            assert known[row["game"]] == (float(row["random"]), float(row["human"]))
 
 
 def test_a_single_run_needs_no_settings_in_its_name(runs, tmp_path):

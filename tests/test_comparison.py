@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from nfdrl.cli import main
-from nfdrl.cli.compare import contender, finite_mdp
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation import comparison
 from nfdrl.evaluation.comparison import Budget, Contender, Problem, Store
 from nfdrl.evaluation.distances import batch_distances
+from nfdrl.evaluation.problems import contender, finite_mdp
 from nfdrl.laws import METHODS
 from nfdrl.laws.fitting import Fit
 from nfdrl.laws.flow import FlowLaw
@@ -55,6 +55,32 @@ def test_every_method_is_compared_and_all_files_are_written(tmp_path, capsys):
     with (tmp_path / "comparison.csv").open(newline="") as file:
         assert [row["method"] for row in csv.DictReader(file)] == list(METHODS)
     assert "nfdrl-s" in capsys.readouterr().out
+
+
+def test_a_method_with_many_settings_leaves_room_for_its_numbers(tmp_path, capsys):
+    words = ",".join([
+        "comparison.rooted=true", "comparison.averaged=true", "comparison.kernel_gradients=false",
+        "comparison.masses=density", "comparison.support=interpolated", "comparison.kernel=gaussian",
+        "comparison.bandwidth=0.05", "samples=50", "points=random",
+    ])  # fmt: skip
+    row = run(tmp_path, "--envs", "mdp2", "--methods", f"nfdrl-s[{words}]")["rows"][0]  # warnings are errors
+    shown = capsys.readouterr().out
+    assert all(f"{row[name]:.4f}" in shown for name in ("cramer", "w1", "mean_error", "cvar_error"))
+
+
+def test_a_constant_rate_is_a_part_of_its_own(tmp_path):
+    words = ("--envs", "mdp2", "--methods", "nfdrl-s")
+    falling, constant = run(tmp_path, *words), run(tmp_path, *words, "--learning-rate-decay", "constant")
+    assert [metrics["rows"][0]["learning_rate_decay"] for metrics in (falling, constant)] == ["linear", "constant"]
+    assert falling["rows"][0]["cramer"] != constant["rows"][0]["cramer"]
+    assert run(tmp_path, *words)["rows"][0]["cramer"] == falling["rows"][0]["cramer"]
+
+
+def test_names_too_long_for_a_file_are_stored_apart(tmp_path):
+    store, long = Store(tmp_path), "nfdrl-s[" + "comparison.rooted=true," * 20
+    found = [store.get(name, {}, lambda name=name: {"name": name}) for name in (long + "a", long + "b")]
+    assert [one["name"][-1] for one in found] == ["a", "b"]
+    assert [store.get(long + end, {}, dict)["name"][-1] for end in "ab"] == ["a", "b"]
 
 
 def test_finished_cells_are_skipped_and_overwritten_on_demand(tmp_path, monkeypatch, capsys):

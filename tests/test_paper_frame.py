@@ -24,7 +24,7 @@ from nfdrl.paper import literal_path, load
 from nfdrl.paper.architecture import positions
 from nfdrl.paper.base import Experiment, Result, run_experiment
 from nfdrl.progress import Progress
-from nfdrl.reports import ROW_KEYS, plain_row
+from nfdrl.reports import ROW_KEYS, plain_row, provenance, write_report
 from nfdrl.settings import apply_settings, changed
 from nfdrl.style import draw_law, draw_truth, figure
 from nfdrl.training.config import TrainConfig
@@ -152,11 +152,12 @@ def test_a_failed_experiment_leaves_its_folder_unchanged(tmp_path):
         raise RuntimeError("no figure")
 
     broken = Experiment("broken", "", lambda *_: Result([]), fail)
-    (tmp_path / "metrics.json").write_text("old")
+    write_report(tmp_path, provenance("an earlier experiment"))
+    before = (tmp_path / "metrics.json").read_bytes()
     with pytest.raises(RuntimeError):
         run_experiment(broken, 0, True, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.json"]
-    assert (tmp_path / "metrics.json").read_text() == "old"
+    assert (tmp_path / "metrics.json").read_bytes() == before
 
 
 def test_rows_become_plain_json_values(tmp_path):

@@ -12,11 +12,13 @@ import torch
 from torch.testing import assert_close
 
 from nfdrl.errors import NfdrlError
+from nfdrl.evaluation.problems import contender
 from nfdrl.laws import METHODS
 from nfdrl.laws.flow import FlowLaw, FlowMethod
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.surrogate import MASSES, Surrogate
 from nfdrl.numerics.base_points import base_points
+from nfdrl.paper import EXPERIMENTS
 from nfdrl.risk import Mean
 from nfdrl.settings import apply_settings
 from nfdrl.training.presets import find_preset
@@ -166,6 +168,23 @@ def test_the_fast_transform_is_the_sum_over_all_pairs(kernel, monkeypatch):
     assert_close(fast, how(x, y), rtol=1e-8, atol=0)
 
 
+@every_support
+@pytest.mark.parametrize("kernel", ["gaussian", "multi-scale"])
+@pytest.mark.parametrize(("gap", "spread"), [(0.5, 0.001), (2.0, 0.1), (30.0, 3.0)])
+def test_points_that_cannot_count_are_left_out(support, kernel, gap, spread, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(4, n, generator=generator).sort(-1).values for n in (60, 50))
+    x, y = (spread * x).requires_grad_(), gap + spread * torch.tensor([[1.0], [2.0], [0.0], [5.0]]) * y
+    how = replace(PRINTED, kernel=kernel, support=support, rooted=True)
+    monkeypatch.setattr("nfdrl.numerics.gauss.LONGEST", 0)  # every row pair by pair
+    found = []
+    for negligible in (45.0, math.inf):
+        monkeypatch.setattr("nfdrl.numerics.gauss.NEGLIGIBLE", negligible)
+        loss = how(x, y)
+        found.append((loss, *torch.autograd.grad(loss.sum(), x)))
+    assert_close(found[0], found[1], rtol=1e-10, atol=1e-14)
+
+
 def test_masses_from_densities_need_the_densities():
     with pytest.raises(NfdrlError, match="pass both"):
         replace(PRINTED, masses="density")(torch.zeros(1, 4), torch.zeros(1, 4))
@@ -229,6 +248,15 @@ def test_every_literal_setting_can_be_taken_back_by_words():
     assert method == METHODS["nfdrl-s"]
 
 
+def test_brackets_make_the_literal_method_of_our_own():
+    words = (
+        "comparison.rooted=true,comparison.averaged=true,comparison.kernel_gradients=false,comparison.masses=density,"
+        "comparison.support=interpolated,comparison.kernel=gaussian,comparison.bandwidth=0.05,"
+        "comparison.relative_bandwidth=0,samples=500,points=random,terminal_std=0.1,action_value=density-sum"
+    )
+    assert contender(f"nfdrl-s[{words}]").method == find_preset("paper-literal").adapt(METHODS["nfdrl-s"])
+
+
 def test_the_printed_value_is_the_sum_of_returns_times_densities():
     method = FlowMethod(samples=5, action_value="density-sum")
     law, _ = flow(3, 0)
@@ -246,3 +274,4 @@ def test_every_name_in_the_paper_map_exists():
     assert len(names) > 15
     for name in names:
         assert pkgutil.resolve_name(name) is not None
+    assert set(re.findall(r"`nfdrl paper ([\w-]+)", text)) == set(EXPERIMENTS)

@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 import matplotlib.image
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -69,3 +70,14 @@ def test_the_figures_of_the_law_are_drawn(tmp_path):
         image = matplotlib.image.imread(tmp_path / f"{name}.png")
         assert image.shape[1] > 1_000
         assert image.std() > 0.02
+
+
+def test_the_exact_laws_are_the_fixed_point_of_the_targets_of_all_outcomes():
+    lake = script("benchmarks/history.py")["Lake"]()
+    target = lake.bootstrapped(None, exact=True)(lake.exact[64])
+    assert target.shape == (44, 3 * 64)
+    apart = np.abs(target.reshape(44, 64, 3) - lake.exact[64][:, :, None]).mean((1, 2))  # Wasserstein distances
+    assert apart.max() < 0.01
+    sampled = lake.bootstrapped(np.random.default_rng(0), exact=True)
+    means = np.mean([sampled(lake.exact[64]).mean(1) for _ in range(400)], 0)
+    assert np.abs(means - lake.exact[64].mean(1)).max() < 0.05

@@ -19,6 +19,7 @@ from nfdrl.laws.base import Method
 from nfdrl.networks import Network
 from nfdrl.replay import Batch
 from nfdrl.risk import Mean
+from nfdrl.threads import prepare_optimisers
 
 RISK_NEUTRAL = Mean()
 
@@ -217,4 +218,5 @@ def _special_optimiser(group: dict[str, Any]) -> tuple[torch.optim.Optimizer, fl
     settings = {key: value for key, value in group.items() if key not in ("params", "optimizer", "max_grad_norm")}
     if group["optimizer"] != "rmsprop":
         raise NfdrlError(f"unknown optimiser {group['optimizer']!r} in a parameter group: known: rmsprop")
+    prepare_optimisers()
     return torch.optim.RMSprop(group["params"], foreach=True, **settings), group.get("max_grad_norm")

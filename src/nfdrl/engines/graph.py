@@ -13,6 +13,7 @@ from nfdrl.engines.base import Adam, Array, Engine
 from nfdrl.numerics.constants import constant
 from nfdrl.observations import as_tensors
 from nfdrl.replay import Batch
+from nfdrl.threads import prepare_optimisers
 
 
 @final
@@ -63,6 +64,7 @@ class TorchAdam(Adam):
         weights.grad = gradient
         self._gradient = gradient
         fused = weights.device.type in ("cpu", "cuda")
+        prepare_optimisers()
         self._inner = torch.optim.Adam([weights], lr=learning_rate, eps=eps, fused=fused)
         self.state = {
             "mean": torch.zeros_like(weights),

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from nfdrl.envs.atari import native
 from nfdrl.envs.layers import AnyEnv, freeze, normalisers
 from nfdrl.envs.make import Source
-from nfdrl.envs.stepping import VectorStream
+from nfdrl.envs.stepping import LARGEST, VectorStream, check_observation, check_step, form_of
+from nfdrl.envs.watching import Limits, closed_after, limited
+from nfdrl.errors import NfdrlError
 from nfdrl.observations import stack as rows_of
 
 Array = NDArray[Any]
@@ -25,6 +27,10 @@ class Arena(Protocol):
 
     width: int
     together: bool  # whether new episodes can only begin in all places at once
+
+    @property
+    def current(self) -> int | None:
+        """The place that is being used, if they are used one after another."""
 
     def begin(self, places: Sequence[int], seeds: Sequence[int]) -> None:
         """Start an episode in some places; the first time, and where they begin together, in the first ones."""
@@ -41,37 +47,55 @@ class SingleArena:
 
     together = False
 
-    def __init__(self, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
-        self.envs, self.width = envs, len(envs)
+    def __init__(self, envs: Sequence[gymnasium.Env[Any, Any]], limits: Limits) -> None:
+        self.envs, self.width, self.current, self._limits = envs, len(envs), 0, limits
+        self._form = form_of(envs[0].observation_space)
         self._observation: list[Any] = [None] * len(envs)
 
     def begin(self, places: Sequence[int], seeds: Sequence[int]) -> None:
         for place, seed in zip(places, seeds, strict=True):
-            self._observation[place] = self.envs[place].reset(seed=seed)[0]
+            self.current = place
+            with limited(self._limits.reset, f"reset of environment {place}"):
+                observation = self.envs[place].reset(seed=seed)[0]
+            self._see(place, observation)
 
     def observations(self, places: Sequence[int]) -> Array:
         return rows_of(self.envs[0].observation_space, [self._observation[place] for place in places])
 
     def step(self, places: Sequence[int], action: Array) -> tuple[Array, Array]:
         reward, over = np.zeros(len(places)), np.zeros(len(places), np.bool_)
-        for k, (place, chosen) in enumerate(zip(places, action.tolist(), strict=True)):
-            self._observation[place], reward[k], terminated, truncated, _ = self.envs[place].step(chosen)
-            over[k] = terminated or truncated
+        with limited(self._limits.step, "a step", "step_limit"):
+            for k, (place, chosen) in enumerate(zip(places, action.tolist(), strict=True)):
+                self.current = place
+                observation, reward[k], terminated, truncated, _ = self.envs[place].step(chosen)
+                over[k] = terminated or truncated
+                if not abs(reward[k]) <= LARGEST:
+                    raise NfdrlError(f"environment {place} gave a reward of {reward[k]}")
+                self._see(place, observation)
         return reward, over
+
+    def _see(self, place: int, observation: Any) -> None:
+        """Take an observation that fits and is finite."""
+        found = self._form.checked(observation, place)
+        for part in found if isinstance(found, tuple) else (found,):
+            check_observation(part[None], place)
+        self._observation[place] = observation
 
 
 class VectorArena:
     """A vector environment, whose sub-environments are reset together: what they play after an episode is ignored."""
 
-    together = True
+    together, current = True, None
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], limits: Limits) -> None:
         self._stream, self.width = VectorStream(env), env.num_envs
+        self._stream.reset_limit = limits.reset
         self._start = int(self._stream.action_space.start)
         self._action = np.zeros(env.num_envs, np.int64)
 
     def begin(self, places: Sequence[int], seeds: Sequence[int]) -> None:
         self._observation = self._stream.reset(seed=seeds[places.index(0)])
+        check_observation(self._observation)
 
     def observations(self, places: Sequence[int]) -> Array:
         return self._observation[list(places)]
@@ -79,6 +103,7 @@ class VectorArena:
     def step(self, places: Sequence[int], action: Array) -> tuple[Array, Array]:
         self._action[list(places)] = action - self._start
         step = self._stream.step(self._action)
+        check_step(step)
         self._observation = step.observation
         return np.asarray(step.reward)[list(places)], np.asarray(step.terminated | step.truncated)[list(places)]
 
@@ -86,7 +111,7 @@ class VectorArena:
 class AtariArena:
     """Games in ALE's native vector environment: whole episodes, raw rewards."""
 
-    together = False
+    together, current = False, None
 
     def __init__(self, source: Source, width: int) -> None:
         assert source.spec is not None
@@ -111,7 +136,7 @@ class AtariArena:
 
 
 @contextmanager
-def new_arena(source: Source, count: int, trained: Sequence[AnyEnv]) -> Iterator[Arena | None]:
+def new_arena(source: Source, count: int, trained: Sequence[AnyEnv], limits: Limits) -> Iterator[Arena | None]:
     """New environments for `count` episodes at once, with the statistics of those that are `trained` in.
 
     None where the only environment is the one in training.
@@ -127,24 +152,24 @@ def new_arena(source: Source, count: int, trained: Sequence[AnyEnv]) -> Iterator
             yield None
             return
         for env in made:
-            stack.callback(env.close)
+            stack.enter_context(closed_after(env.close))
             freeze(env, trained[0] if trained else None)
-        yield _arena(made)
+        yield _arena(made, limits)
 
 
 @contextmanager
-def given_arena(env: AnyEnv, trained: Sequence[AnyEnv]) -> Iterator[Arena]:
+def given_arena(env: AnyEnv, trained: Sequence[AnyEnv], limits: Limits) -> Iterator[Arena]:
     """An environment of the user's, with the statistics of training and frozen for as long as it is used."""
     before = [(layer, layer.update_running_mean) for layer in normalisers(env)]
     freeze(env, trained[0] if trained else None)
     try:
-        yield _arena([env])
+        yield _arena([env], limits)
     finally:
         for layer, updating in before:
             layer.update_running_mean = updating
 
 
-def _arena(envs: Sequence[AnyEnv]) -> Arena:
+def _arena(envs: Sequence[AnyEnv], limits: Limits) -> Arena:
     if isinstance(envs[0], VectorEnv):
-        return VectorArena(envs[0])
-    return SingleArena([env for env in envs if not isinstance(env, VectorEnv)])
+        return VectorArena(envs[0], limits)
+    return SingleArena([env for env in envs if not isinstance(env, VectorEnv)], limits)

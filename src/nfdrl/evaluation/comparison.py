@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -26,9 +27,11 @@ from nfdrl.laws.base import Method
 from nfdrl.laws.fitting import Fit, Track
 from nfdrl.networks import Network
 from nfdrl.training.policy_laws import PolicyLearning, learn_policy_laws
+from nfdrl.training.schedules import Decay
 
 DISTANCES = ("cramer", "w1", "mean_error", "cvar_error")
 REACH = 4.0  # standard deviations of a Gaussian that a support must hold
+LONGEST_NAME = 160  # letters; file systems take 255 bytes, some of which a temporary file adds
 FIT_PAIRS = 64  # a limit is the mean over at most this many evenly spaced pairs
 
 
@@ -40,9 +43,14 @@ class Budget:
     batch_size: int = 128
     fit_updates: int = 2_000
     fit_restarts: int = 16
+    learning_rate_decay: Decay | None = None  # how Adam's rate falls; by default as each method's does on a table
 
     def __post_init__(self) -> None:
-        check_at_least(1, **asdict(self))
+        check_at_least(1, **{name: value for name, value in asdict(self).items() if name != "learning_rate_decay"})
+
+    def decay(self, method: Method) -> Decay:
+        """How the method's rate falls."""
+        return self.learning_rate_decay or method.tabular_decay
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ class Problem:
 def run_cell(problem: Problem, contender: Contender, seed: int, budget: Budget, track: Track) -> dict[str, Any]:
     """Learn with one method and one seed: distances of every pair, sizes, and the time per update."""
     method = contender.method
-    settings = PolicyLearning(budget.updates, budget.batch_size, method.tabular_rate, method.tabular_decay)
+    settings = PolicyLearning(budget.updates, budget.batch_size, method.tabular_rate, budget.decay(method))
     clock = _Clock(lambda steps: track(steps, f"{problem.label}: {contender.label}, seed {seed}"))
     learned = learn_policy_laws(
         problem.mdp, problem.policy, contender.method, settings,
@@ -159,13 +167,19 @@ class Store:
 
     def get(self, name: str, settings: dict[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The stored result if its settings are these; otherwise it is computed and stored."""
-        path = self.folder / f"{re.sub(r'[^A-Za-z0-9.=]+', '-', name).strip('-')}.json"
+        path = self.folder / f"{_file_name(name)}.json"
         if not self.overwrite and (found := _read(path)) is not None and found.get("settings") == settings:
             return dict(found["result"])
         result = compute()
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(path, {"settings": settings, "result": result})
         return result
+
+
+def _file_name(name: str) -> str:
+    """A name as that of a file; one that no file system takes is cut, and told from others by its checksum."""
+    plain = re.sub(r"[^A-Za-z0-9.=]+", "-", name).strip("-")
+    return plain if len(plain) <= LONGEST_NAME else f"{plain[:LONGEST_NAME]}-{zlib.crc32(name.encode()):08x}"
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -189,6 +203,8 @@ def stored_cell(
         "batch_size": budget.batch_size,
         "learning_rate": contender.method.tabular_rate,
     }
+    if budget.learning_rate_decay is not None:
+        settings["learning_rate_decay"] = budget.learning_rate_decay
     name = f"{problem.label}-{contender.label}-seed{seed}"
     return store.get(name, settings, lambda: run_cell(problem, contender, seed, budget, track))
 
@@ -242,6 +258,7 @@ class Entry:
             "updates": self.budget.updates,
             "batch_size": self.budget.batch_size,
             "learning_rate": self.contender.method.tabular_rate,
+            "learning_rate_decay": self.budget.decay(self.contender.method),
             "truth": self.problem.truth.kind,
             "settings": repr(self.contender.method),
         }

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nfdrl.envs.stepping import Step, Stream
+from nfdrl.envs.stepping import Step, Stream, check_observation, check_step
+from nfdrl.envs.watching import Blaming, Limits, at_step, limited
 from nfdrl.errors import NfdrlError, check_at_least
 from nfdrl.progress import Progress
 
@@ -30,6 +31,7 @@ class Sampling:
     discount: float
     seed: int = 10_000
     states: int = 20
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         check_at_least(2, episodes=self.episodes)
@@ -118,14 +120,19 @@ def observe(stream: Stream, greedy: Greedy, value: Value, sampling: Sampling, pr
 
 def _play(stream: Stream, greedy: Greedy, sampling: Sampling) -> Iterator[Episode]:
     """Whole episodes in the order in which they end; every one that begins in time is played to its end."""
-    observation = stream.reset(sampling.seed)
     running = [Episode(k) for k in range(stream.num_envs)]
+    blaming, stream.reset_limit = Blaming(lambda _: _where(running, stream.current)), sampling.limits.reset
+    with blaming:
+        observation = stream.reset(sampling.seed)
+        check_observation(observation)
     begun, waiting = len(running), min(len(running), sampling.episodes)
     while waiting:
         action = greedy(observation)
         for k, episode in enumerate(running):
             episode.act(observation[k], int(action[k]))
-        step = stream.step(action)
+        with blaming, limited(sampling.limits.step, "a step", "step_limit"):
+            step = stream.step(action)
+            check_step(step)
         for k, episode in enumerate(running):
             if not episode.take(step, k):
                 continue
@@ -135,6 +142,14 @@ def _play(stream: Stream, greedy: Greedy, sampling: Sampling) -> Iterator[Episod
             if episode.number < sampling.episodes:
                 yield episode
         observation = step.observation
+
+
+def _where(running: list[Episode], env: int | None) -> str:
+    """Which episode is being played, or which ones are if they are stepped together."""
+    if env is not None:
+        return f"in episode {running[env].number}, {at_step(len(running[env].rewards))}"
+    numbers = [episode.number for episode in running]
+    return f"in one of the episodes {min(numbers)} to {max(numbers)}, {at_step(max(len(e.rewards) for e in running))}"
 
 
 def _choose(episode: Episode, value: Value, sampling: Sampling) -> tuple[Array, NDArray[np.int64], Floats, int]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nfdrl.envs.watching import Blaming, at_step
 from nfdrl.errors import check_at_least
 from nfdrl.evaluation.arenas import Arena
 from nfdrl.progress import Progress
@@ -96,15 +97,19 @@ class Play:
         """Play all episodes; yields how many are over and the steps so far, every `show_every` steps."""
         episodes, steps = len(self.returns), 0
         running: dict[int, int] = {}  # place → episode
+        blaming = Blaming(lambda _: self._where(running, arena.current, seed))
         free, following = list(range(min(arena.width, episodes))), 0
         while running or following < episodes:
             if following < episodes and free and not (arena.together and running):
                 places, free = free[: episodes - following], []
                 running |= {place: following + k for k, place in enumerate(places)}
                 following += len(places)
-                arena.begin(places, [seed + running[place] for place in places])
+                with blaming:
+                    arena.begin(places, [seed + running[place] for place in places])
             places = list(running)
-            reward, over = arena.step(places, policy(arena.observations(places)))
+            action = policy(arena.observations(places))
+            with blaming:
+                reward, over = arena.step(places, action)
             chosen = [running[place] for place in places]
             self.returns[chosen] += reward
             self.lengths[chosen] += 1
@@ -117,3 +122,11 @@ class Play:
             before, steps = steps, steps + len(places)
             if steps // self.show_every > before // self.show_every or not running:
                 yield following - len(running), steps
+
+    def _where(self, running: dict[int, int], place: int | None, seed: int) -> str:
+        """Which episode is being played, or which ones are if they are stepped together."""
+        chosen = sorted(running.values()) if place is None else [running[place]]
+        step = at_step(int(self.lengths[chosen].max()))
+        if len(chosen) == 1:
+            return f"in episode {chosen[0]} (seed {seed + chosen[0]}), {step}"
+        return f"in one of the episodes {chosen[0]} to {chosen[-1]} (the first has seed {seed + chosen[0]}), {step}"

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nfdrl.colours import GREEN
 from nfdrl.errors import NfdrlError, check_at_least, check_numbers, unknown_name
 from nfdrl.laws.base import Law, LinearHead, Method, TabularDecay
 from nfdrl.laws.fitting import FIT_LEVELS, Fit, Track, Truths, fit_returns, quantiles_of
-from nfdrl.laws.flow import MIN_SCALE, FlowLaw
+from nfdrl.laws.flow import FlowLaw
 from nfdrl.laws.pushforward import PushforwardLaw
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.l2 import L2
@@ -27,6 +27,7 @@ from nfdrl.numerics.constants import constant
 from nfdrl.numerics.normal import SQRT_HALF, normal_cdf
 
 REACH = 2.5  # locations stay within ±REACH: 64 base points reach ±2.4, and no loss sees a component further out
+NARROWEST = 0.005  # the least scale, half that of the paper's form: the jump between two atoms takes 0.2 % of the mass
 WIDEST = 1.5  # the largest scale: across the base points a wider component is a straight line
 
 
@@ -34,8 +35,8 @@ def anchored_law(raw: Tensor, unit: float = 1.0, anchor: float = 0.5, start: flo
     """The law of y(z) = c + Σᵢ aᵢ[Φ((z − μᵢ)/σᵢ) − κᵢ], κᵢ = Φ(−μᵢ/√(s² + σᵢ²)), z ~ N(0, 1).
 
     c is the mean of y under noise N(0, s²): the law's mean for the anchor s = 1, its median for s = 0. Raw outputs are
-    n amplitudes, n locations, n scales and c: a = |raw| · unit, μ = REACH · tanh(raw/REACH),
-    σ = MIN_SCALE + WIDEST · sigmoid(raw), c = raw · unit, each counted from where `anchored_zero` begins.
+    n amplitudes, n locations, n scales and c: a = |raw| · unit, μ = ±REACH · tanh(raw/REACH) with the sign of the raw
+    amplitude, σ = NARROWEST + WIDEST · sigmoid(raw), c = raw · unit, each counted from where `anchored_zero` begins.
 
     Shapes: (..., 3n + 1) → batch shape (...)
     """
@@ -45,7 +46,10 @@ def anchored_law(raw: Tensor, unit: float = 1.0, anchor: float = 0.5, start: flo
     moved = raw + anchored_zero(n, start, raw.dtype, raw.device)
     sizes, places, widths, center = torch.split(moved, [n, n, n, 1], -1)
     halves = (0.5 * unit) * sizes.abs()  # an amplitude that has reached zero still has a slope
-    locations, scales = REACH * torch.tanh(places / REACH), MIN_SCALE + WIDEST * torch.sigmoid(widths)
+    # A step without height has no slope in its location: where it is not needed it would lie for good. On its way
+    # through zero it changes sides, and the law does not notice.
+    places = torch.where(sizes < 0, -places, places)
+    locations, scales = REACH * torch.tanh(places / REACH), NARROWEST + WIDEST * torch.sigmoid(widths)
     # Σ aᵢ(Φ − κᵢ) = Σ ½aᵢ(erf − eᵢ), eᵢ = 2κᵢ − 1.
     anchors = torch.erf(-SQRT_HALF * locations * (anchor**2 + scales.square()).rsqrt())
     middle = unit * center.squeeze(-1) - (halves * anchors).sum(-1)
@@ -62,7 +66,7 @@ def anchored_zero(n: int, start: float, dtype: torch.dtype, device: torch.device
     a rare return finds a component in its place, and has to move none through the bulk, in which it would be undone.
     """
     places = [1.8 * (2 * k / (n - 1) - 1) if n > 1 else 0.0 for k in range(n)]
-    width = min(1.0, 1.6 / n) - MIN_SCALE
+    width = min(1.0, 1.6 / n) - NARROWEST
     raw_places = [REACH * math.atanh(place / REACH) for place in places]
     zero = [start] * n + raw_places + [math.log(width / (WIDEST - width))] * n + [0.0]
     return torch.tensor(zero, dtype=dtype, device=device)
@@ -75,9 +79,7 @@ class AnchoredHead(LinearHead):
     def __init__(self, features: int, actions: int, components: int, settings: tuple[float, float, float]) -> None:
         super().__init__(features, actions, 3 * components + 1)
         self.settings = settings  # unit, anchor, start
-        # Small outputs at the start: every law begins smooth, whatever the features.
-        nn.init.normal_(self.linear.weight, std=0.01 / math.sqrt(features))
-        nn.init.zeros_(self.linear.bias)
+        self.start_small()  # every law begins smooth
 
     def read(self, raw: Tensor) -> FlowLaw:
         return anchored_law(self.by_action(raw), *self.settings)

@@ -188,6 +188,13 @@ class LinearHead(Head):
         self.linear = nn.Linear(features, actions * outputs)
         self.actions = actions
 
+    def start_small(self) -> None:
+        """Draw weights that give outputs near 0, whatever the features."""
+        nn.init.zeros_(self.linear.bias)
+        # A layer on the meta device is only counted, and PyTorch would import its whole compiler for its weights.
+        if not self.linear.weight.is_meta:
+            nn.init.normal_(self.linear.weight, std=0.01 / math.sqrt(self.linear.in_features))
+
     def by_action(self, raw: Tensor) -> Tensor:
         """Raw outputs with an axis for the actions; shape (..., A · outputs) → (..., A, outputs)."""
         return raw.view(*raw.shape[:-1], self.actions, -1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nfdrl.colours import PURPLE
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import NfdrlError, check_numbers
 from nfdrl.laws.atomic import AtomicLaw
 from nfdrl.laws.base import Law, LinearHead, Method, select_rows
 from nfdrl.laws.fitting import LEVELS, Fit, Track, Truths, quantiles_of
@@ -84,6 +84,7 @@ class ERDQN(Method):
             raise NfdrlError(f"expectiles must be odd and at least 3, got {self.expectiles}")
         if not 0 < self.outermost_level < 0.5:
             raise NfdrlError(f"outermost_level must lie strictly between 0 and 0.5, got {self.outermost_level}")
+        check_numbers(self)
 
     def head(self, features: int, actions: int) -> ExpectileHead:
         return ExpectileHead(features, actions, self.expectiles, self.outermost_level)

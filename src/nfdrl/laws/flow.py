@@ -200,9 +200,7 @@ class FlowHead(LinearHead):
     def __init__(self, features: int, actions: int, components: int, n_flows: int, initial_bound: float) -> None:
         super().__init__(features, actions, 3 * components * n_flows + 1)
         self.components, self.n_flows, self.initial_bound = components, n_flows, initial_bound
-        # Small outputs at the start: every law begins wide and smooth, whatever the features.
-        nn.init.normal_(self.linear.weight, std=0.01 / math.sqrt(features))
-        nn.init.zeros_(self.linear.bias)
+        self.start_small()  # every law begins wide and smooth
 
     def read(self, raw: Tensor) -> Law:
         raw = self.by_action(raw)

@@ -14,7 +14,7 @@ from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.comparison import Store
 from nfdrl.files import check_writable
 from nfdrl.progress import Progress
-from nfdrl.reports import Row, plain, plain_row, provenance, write_report
+from nfdrl.reports import Row, check_own, plain, plain_row, provenance, write_report
 
 SAMPLES = 128  # base points of the flows that learn here: twice the default, since a figure is learned once
 
@@ -67,6 +67,7 @@ def run_experiment(
     extra: dict[str, Any] = {"runs": runs} if experiment.reads_runs else {}
     if experiment.keeps_parts:
         extra["store"] = Store(out / "cells")
+    check_own(out)
     if not experiment.reads_runs:  # what is read may not be there, and then nothing is written
         check_writable(out)
     begun = time.perf_counter()

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from nfdrl.envs.toy import mdp2
 from nfdrl.laws.flow import FlowMethod
-from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.l2 import L2
 from nfdrl.losses.surrogate import Surrogate
 from nfdrl.paper.base import Experiment, Result
-from nfdrl.paper.toy import Learned, learn_pair, valley
+from nfdrl.paper.toy import Learned, learn_pair, valley, with_spread
 from nfdrl.progress import Progress
 from nfdrl.style import draw_law, draw_truth, figure, legend_below
 from nfdrl.training.policy_laws import PolicyLearning
@@ -86,7 +85,7 @@ def draw(result: Result) -> Figure:
     made, axes = figure(11.5, 5.8, 2, 4)
     for ax, one in zip([*axes[0][:3], *axes[1][:3]], learned[:6], strict=True):
         ours = one.label.startswith("ours")
-        draw_truth(ax, one.truth if ours else _spread(one.truth))
+        draw_truth(ax, one.truth if ours else with_spread(one.truth, SPREAD))
         draw_law(ax, one.law, one.method, low=-0.1, high=1.2)
         ax.set(title=f"{one.label}\nP(Z < {MIDDLE}) = {float(one.row['below']):.3f}", xlim=(-0.1, 1.2))
         ax.set_ylim(
@@ -96,14 +95,14 @@ def draw(result: Result) -> Figure:
     axes[1][0].set_ylabel("density, cut at 60")
     for ax in axes[1][:3]:
         ax.set_xlabel("return")
+    made.suptitle(
+        f"paper: bandwidth 0.05, final spread {SPREAD}, surrogate rooted and interpolated to the returns; "
+        "all: 64 midpoints, gradients through the kernel estimate",
+        fontsize=10,
+    )
     _masses(made, axes, learned[6:])
     legend_below(made, axes, columns=5)
     return made
-
-
-def _spread(truth: MixtureLaw) -> MixtureLaw:
-    """The truth with the terminal spread, which the paper's targets have."""
-    return MixtureLaw(truth.weights, truth.means, truth.stds + SPREAD)
 
 
 def _masses(made: Figure, axes: NDArray[Any], learned: list[Learned]) -> None:

@@ -16,10 +16,11 @@ from matplotlib.figure import Figure
 
 from nfdrl.colours import GREY, LIGHT
 from nfdrl.errors import NfdrlError
+from nfdrl.evaluation.lines import differences
 from nfdrl.paper.base import Experiment, NoRunsError, Result
 from nfdrl.progress import Progress
 from nfdrl.reports import Row
-from nfdrl.runs.reading import RunRecord, differing, find_runs
+from nfdrl.runs.reading import RunRecord, find_runs
 from nfdrl.style import color_of, figure, label_of, legend_below, line_of
 
 PONG = "ALE/Pong-v5"
@@ -41,7 +42,7 @@ def compute(seed: int, smoke: bool, progress: Progress, runs: Path | None = None
     if runs is None and not RUNS.is_dir():
         raise NoRunsError(f"no runs in {str(RUNS)!r}: name a folder with --runs, or first `{TRAIN}`")
     found = _of_one_env(find_runs(RUNS if runs is None else runs))
-    variants = [described(settings) for settings in differing(found)]
+    variants = [described(settings) for settings in differences(found)]
     rows = [_row(run, variant) for run, variant in zip(found, variants, strict=True)]
     shown = ("method", "variant", "seed", "steps", "frames", "of_paper", "best", "last", "fall", "evaluation")
     return Result(rows, found, {"runs": [{name: row[name] for name in shown} for row in rows]})
@@ -61,7 +62,8 @@ def described(settings: Mapping[str, Any]) -> str | None:
     >>> described({"learning_rate_decay": "constant", "n_step": 3})
     'constant rate, n_step=3'
     """
-    return ", ".join(WORDS.get((name, str(value)), f"{name}={value}") for name, value in settings.items()) or None
+    shown = {name: value for name, value in settings.items() if name != "steps"}  # which the axis shows
+    return ", ".join(WORDS.get((name, str(value)), f"{name}={value}") for name, value in shown.items()) or None
 
 
 def _row(run: RunRecord, variant: str | None) -> Row:
@@ -146,7 +148,7 @@ def _lines(rows: list[Row]) -> list[str]:
 
 def _shown(runs: list[RunRecord], rows: list[Row]) -> str:
     """What these runs say about the paper's point: how far each fell below a peak, by what its rate did."""
-    if not any(run.settings.get("learning_rate_decay") == "constant" for run in runs):
+    if not any(run.config.get("train", {}).get("learning_rate_decay") == "constant" for run in runs):
         return "No run here has a fixed rate."
     falls = [
         f"{row['fall']:.2g} ({row['variant'] or label_of(row['method'])}, {_count(row['steps'])} steps)"

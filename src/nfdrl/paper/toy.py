@@ -61,6 +61,11 @@ def learn_pair(
     return Learned(label, method, law, truth, row)
 
 
+def with_spread(truth: MixtureLaw, std: float) -> MixtureLaw:
+    """The law of the targets where a final reward is N(r, std) and no reward comes before it."""
+    return MixtureLaw(truth.weights, truth.means, truth.stds + std)
+
+
 def valley(law: Law, low: float, high: float, points: int = 2000) -> float | None:
     """The depth of the valley between two modes: lowest density between them over the lower peak.
 

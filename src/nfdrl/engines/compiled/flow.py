@@ -82,38 +82,48 @@ def sigmoid(x: Any) -> Any:
 
 
 @inlined
-def read_row(raw: Any, b: Any, law: Any, n: Any, parts: Any, p: Any) -> Any:
-    """Amplitudes, locations and scales of row b into `parts[p]` (3, n); G, and where the middle of the support is.
+def read_rows(raw: Any, law: Any) -> Any:
+    """Amplitudes, locations and scales (3, n, B); G (B,), and where the middles of the supports are (B,).
 
-    Amplitudes are those of the error functions: Gwᵢ of `FlowLaw.from_raw`, ½aᵢ of `anchored_law`.
+    Amplitudes are those of the error functions: Gwᵢ of `FlowLaw.from_raw`, ½aᵢ of `anchored_law`. Rows lie side by
+    side, so that what is done to each of them vectorises.
     """
     shift, least_scale, unit, anchor, reach, widest = law
-    middle, bound = ZERO, ZERO
+    rows, n, columns = len(raw), raw.shape[1] // 3, raw.T.copy()
+    parts = np.empty((3, n, rows), np.float32)
+    bounds, middles = np.zeros(rows, np.float32), np.zeros(rows, np.float32)
     if anchor >= ZERO:
-        middle = unit * (raw[b, 3 * n] + shift[3 * n])
+        for b in range(rows):
+            middles[b] = unit * (columns[3 * n, b] + shift[3 * n])
         for i in range(n):
-            place = (raw[b, n + i] + shift[n + i]) / reach
-            parts[p, 1, i] = reach * (TWO * sigmoid(TWO * place) - ONE)  # tanh
-            parts[p, 2, i] = least_scale + widest * sigmoid(raw[b, 2 * n + i] + shift[2 * n + i])
-            parts[p, 0, i] = HALF * unit * abs(raw[b, i] + shift[i])
-            q = anchor_of(parts[p, 1, i], parts[p, 2, i], anchor)
-            bound += parts[p, 0, i]
-            middle -= parts[p, 0, i] * erf_of(q, exp_negative(-q * q))
+            for b in range(rows):
+                size = columns[i, b] + shift[i]
+                side = -ONE if size < ZERO else ONE
+                place = side * (columns[n + i, b] + shift[n + i]) / reach
+                location = reach * (TWO * sigmoid(TWO * place) - ONE)  # tanh
+                scale = least_scale + widest * sigmoid(columns[2 * n + i, b] + shift[2 * n + i])
+                amplitude = HALF * unit * abs(size)
+                q = anchor_of(location, scale, anchor)
+                parts[0, i, b], parts[1, i, b], parts[2, i, b] = amplitude, location, scale
+                bounds[b] += amplitude
+                middles[b] -= amplitude * erf_of(q, exp_negative(-q * q))
     else:
-        largest = raw[b, 0] + shift[0]
-        for i in range(1, n):
-            largest = max(largest, raw[b, i] + shift[i])
-        total = ZERO
+        largest, total = np.full(rows, F(-np.inf)), np.zeros(rows, np.float32)
         for i in range(n):
-            parts[p, 1, i] = raw[b, n + i] + shift[n + i]
-            parts[p, 2, i] = least_scale + softplus(raw[b, 2 * n + i] + shift[2 * n + i])
-            parts[p, 0, i] = exp_negative(raw[b, i] + shift[i] - largest)
-            total += parts[p, 0, i]
-        bound = unit * softplus(raw[b, 3 * n] + shift[3 * n])
-        factor = bound / total
+            for b in range(rows):
+                largest[b] = max(largest[b], columns[i, b] + shift[i])
         for i in range(n):
-            parts[p, 0, i] *= factor
-    return bound, middle
+            for b in range(rows):
+                weight = exp_negative(columns[i, b] + shift[i] - largest[b])
+                parts[0, i, b], parts[1, i, b] = weight, columns[n + i, b] + shift[n + i]
+                parts[2, i, b] = least_scale + softplus(columns[2 * n + i, b] + shift[2 * n + i])
+                total[b] += weight
+        for b in range(rows):
+            bounds[b] = unit * softplus(columns[3 * n, b] + shift[3 * n])
+        for i in range(n):
+            for b in range(rows):
+                parts[0, i, b] *= bounds[b] / total[b]
+    return parts, bounds, middles
 
 
 @inlined
@@ -125,15 +135,12 @@ def anchor_of(location: Any, scale: Any, anchor: Any) -> Any:
 @compiled
 def means(raw: Array, law: Law) -> Array:
     """Σ aᵢ erf(−μᵢ/√(2 + 2σᵢ²)); shape (B, 3n + 1) → (B,)."""
-    rows, n = len(raw), raw.shape[1] // 3
-    parts = np.empty((1, 3, n), np.float32)
-    result = np.empty(rows, np.float32)
-    for b in range(rows):
-        _, total = read_row(raw, b, law, n, parts, 0)
-        for i in range(n):
-            probit = -parts[0, 1, i] / F(math.sqrt(TWO + TWO * parts[0, 2, i] * parts[0, 2, i]))
-            total += parts[0, 0, i] * erf_of(probit, exp_negative(-probit * probit))
-        result[b] = total
+    parts, _, middles = read_rows(raw, law)
+    result: Array = middles
+    for i in range(parts.shape[1]):
+        for b in range(len(raw)):
+            probit = anchor_of(parts[1, i, b], parts[2, i, b], ONE)
+            result[b] += parts[0, i, b] * erf_of(probit, exp_negative(-probit * probit))
     return result
 
 
@@ -177,22 +184,20 @@ def cvars(raw: Array, law: Law, alpha: F, level: F) -> Array:
 
     Φ₂ by Owen's T function, as in `numerics.normal`; √(1−ρ²) is −ρσ.
     """
-    rows, n = len(raw), raw.shape[1] // 3
-    parts = np.empty((1, 3, n), np.float32)
-    result = np.empty(rows, np.float32)
+    parts, bounds, middles = read_rows(raw, law)
+    result = np.empty(len(raw), np.float32)
     level_mass = normal_cdf(level)
-    for b in range(rows):
-        bound, middle = read_row(raw, b, law, n, parts, 0)
+    for b in range(len(raw)):
         total = ZERO
-        for i in range(n):
-            scale = parts[0, 2, i]
+        for i in range(parts.shape[1]):
+            scale = parts[2, i, b]
             rho = -ONE / F(math.sqrt(ONE + scale * scale))
-            a, root = parts[0, 1, i] * rho, -rho * scale
+            a, root = parts[1, i, b] * rho, -rho * scale
             opposite = ONE if a * level < ZERO else ZERO
             joint = HALF * (normal_cdf(a) + level_mass - opposite)
             joint -= owen_t(a, (level - rho * a) / root) + owen_t(level, (a - rho * level) / root)
-            total += parts[0, 0, i] * min(max(joint, ZERO), ONE)
-        result[b] = middle + TWO * total / alpha - bound
+            total += parts[0, i, b] * min(max(joint, ZERO), ONE)
+        result[b] = middles[b] + TWO * total / alpha - bounds[b]
     return result
 
 
@@ -200,19 +205,18 @@ def cvars(raw: Array, law: Law, alpha: F, level: F) -> Array:
 def returns(raw: Array, law: Law, z: Array, kept: int) -> tuple[Array, tuple[Array, Array, Array, Array]]:
     """Returns at base points, and what `gradient` needs of the first `kept` rows.
 
-    That is erf and e^{−t²} (n, N), parts (3, n) and G of each; all other rows share one that nobody reads.
+    That is erf and e^{−t²} (n, N) of each, all other rows sharing one that nobody reads, and parts and G of all.
     """
-    rows, n, count = len(raw), raw.shape[1] // 3, len(z)
+    parts, bounds, middles = read_rows(raw, law)
+    rows, n, count = len(raw), parts.shape[1], len(z)
     y = np.empty((rows, count), np.float32)
     erfs, gausses = np.empty((kept + 1, n, count), np.float32), np.empty((kept + 1, n, count), np.float32)
-    parts, bounds = np.empty((kept + 1, 3, n), np.float32), np.empty(kept + 1, np.float32)
     for b in range(rows):
         s = min(b, kept)
-        bounds[s], middle = read_row(raw, b, law, n, parts, s)
-        y[b] = middle
+        y[b] = middles[b]
         for i in range(n):
-            rate = SQRT_HALF / parts[s, 2, i]
-            offset, amplitude = -parts[s, 1, i] * rate, parts[s, 0, i]
+            rate = SQRT_HALF / parts[2, i, b]
+            offset, amplitude = -parts[1, i, b] * rate, parts[0, i, b]
             for k in range(count):
                 t = rate * z[k] + offset
                 gauss = exp_negative(-t * t)
@@ -225,47 +229,62 @@ def returns(raw: Array, law: Law, z: Array, kept: int) -> tuple[Array, tuple[Arr
 @compiled_sums
 def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, Array, Array, Array]) -> Array:
     """Slopes in the returns (B, N) to slopes in the raw outputs."""
-    shift, least_scale, unit, anchor, reach, widest = law
     erfs, gausses, parts, bounds = saved
-    rows, n = len(slope), len(shift) // 3
-    result = np.empty((rows, 3 * n + 1), np.float32)
+    rows, n = len(slope), parts.shape[1]
+    result, to_middle = np.empty((3 * n + 1, rows), np.float32), np.empty(rows, np.float32)
     for b in range(rows):
-        pull, to_bound, to_middle = slope[b], ZERO, ZERO
+        pull, total = slope[b], ZERO
         for k in range(len(z)):
-            to_middle += pull[k]
+            total += pull[k]
+        to_middle[b] = total
         for i in range(n):
-            amplitude, scale = parts[b, 0, i], parts[b, 2, i]
-            rate = SQRT_HALF / scale
-            offset = -parts[b, 1, i] * rate
+            rate = SQRT_HALF / parts[2, i, b]
+            offset = -parts[1, i, b] * rate
             to_amplitude, to_location, to_scale = ZERO, ZERO, ZERO
             for k in range(len(z)):
                 pulled = gausses[b, i, k] * pull[k]
                 to_amplitude += erfs[b, i, k] * pull[k]
                 to_location += pulled
                 to_scale += pulled * (rate * z[k] + offset)
-            steep = -TWO_OVER_SQRT_PI * amplitude
-            to_location, to_scale = steep * rate * to_location, steep / scale * to_scale
-            if anchor >= ZERO:  # the middle moves with every amplitude, location and scale
-                q, both = anchor_of(parts[b, 1, i], scale, anchor), anchor * anchor + scale * scale
+            steep = -TWO_OVER_SQRT_PI * parts[0, i, b] / parts[2, i, b]
+            result[i, b] = to_amplitude
+            result[n + i, b], result[2 * n + i, b] = SQRT_HALF * steep * to_location, steep * to_scale
+    to_raw(result, to_middle, raw, law, parts, bounds)
+    return result.T.copy()
+
+
+@inlined
+def to_raw(result: Any, to_middle: Any, raw: Any, law: Any, parts: Any, bounds: Any) -> None:
+    """Slopes (3n + 1, B) in amplitudes, locations and scales become slopes in the raw outputs, in place."""
+    shift, least_scale, unit, anchor, reach, widest = law
+    rows, n, columns = len(raw), parts.shape[1], raw.T.copy()
+    if anchor >= ZERO:  # the middle moves with every amplitude, location and scale
+        for i in range(n):
+            for b in range(rows):
+                location, scale = parts[1, i, b], parts[2, i, b]
+                steep = -TWO_OVER_SQRT_PI * parts[0, i, b] * to_middle[b]
+                q, both = anchor_of(location, scale, anchor), anchor * anchor + scale * scale
                 gauss = exp_negative(-q * q)
-                to_location -= steep * gauss * to_middle / F(math.sqrt(TWO * both))
-                to_scale -= steep * gauss * to_middle * q * scale / both
-                to_amplitude = (to_amplitude - erf_of(q, gauss) * to_middle) * HALF * unit
-                to_amplitude = math.copysign(ONE, raw[b, i] + shift[i]) * to_amplitude
-                place, width = parts[b, 1, i] / reach, (scale - least_scale) / widest
-                to_location, to_scale = to_location * (ONE - place * place), to_scale * widest * width * (ONE - width)
-            else:
-                to_scale *= sigmoid(raw[b, 2 * n + i] + shift[2 * n + i])  # the slope of softplus
-                to_bound += amplitude * to_amplitude
-            result[b, i], result[b, n + i], result[b, 2 * n + i] = to_amplitude, to_location, to_scale
-        if anchor >= ZERO:
-            result[b, 3 * n] = to_middle * unit
-        else:
-            to_bound /= bounds[b]
-            for i in range(n):  # softmax
-                result[b, i] = (result[b, i] - to_bound) * parts[b, 0, i]
-            result[b, 3 * n] = to_bound * unit / (ONE + F(math.exp(-(raw[b, 3 * n] + shift[3 * n]))))
-    return result
+                side = -ONE if columns[i, b] + shift[i] < ZERO else ONE
+                place, width = location / reach, (scale - least_scale) / widest
+                to_location = result[n + i, b] - steep * gauss / F(math.sqrt(TWO * both))
+                to_scale = result[2 * n + i, b] - steep * gauss * q * scale / both
+                result[i, b] = (result[i, b] - erf_of(q, gauss) * to_middle[b]) * HALF * unit * side
+                result[n + i, b] = to_location * side * (ONE - place * place)
+                result[2 * n + i, b] = to_scale * widest * width * (ONE - width)
+        for b in range(rows):
+            result[3 * n, b] = to_middle[b] * unit
+    else:
+        to_bound = np.zeros(rows, np.float32)
+        for i in range(n):
+            for b in range(rows):
+                result[2 * n + i, b] *= sigmoid(columns[2 * n + i, b] + shift[2 * n + i])  # the slope of softplus
+                to_bound[b] += parts[0, i, b] * result[i, b] / bounds[b]
+        for i in range(n):
+            for b in range(rows):  # softmax
+                result[i, b] = (result[i, b] - to_bound[b]) * parts[0, i, b]
+        for b in range(rows):
+            result[3 * n, b] = to_bound[b] * unit * sigmoid(columns[3 * n, b] + shift[3 * n])
 
 
 @compiled

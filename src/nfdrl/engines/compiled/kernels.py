@@ -14,7 +14,7 @@ from nfdrl.bellman import Valuation
 from nfdrl.engines.compiled import flow
 from nfdrl.engines.compiled.jit import Array, F
 from nfdrl.engines.compiled.quantile import quantile_huber
-from nfdrl.laws.anchored import REACH, WIDEST, AnchoredMethod, anchored_zero
+from nfdrl.laws.anchored import NARROWEST, REACH, WIDEST, AnchoredMethod, anchored_zero
 from nfdrl.laws.base import Method
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
@@ -229,7 +229,7 @@ def _anchored(method: AnchoredMethod, generator: torch.Generator | None) -> Kern
     if not _has_kernel(method.comparison):
         return None
     zero = anchored_zero(method.components, method.start, torch.float32, CPU).numpy()
-    law = zero, F(MIN_SCALE), F(method.unit), F(method.anchor), F(REACH), F(WIDEST)
+    law = zero, F(NARROWEST), F(method.unit), F(method.anchor), F(REACH), F(WIDEST)
     return FlowKernel(method, law, method.gain(), generator)
 
 
