@@ -14,7 +14,7 @@ demo: $(VENV)/.installed  ## learn the return laws of FrozenLake, compare them w
 	$(BIN)/nfdrl paper frozenlake --seed 0 --out $(OUT)
 
 test: $(VENV)/.installed-test  ## the whole test suite, on both cores
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(VENV)/.installed-test  ## lint, format, types, direction of imports
 	$(BIN)/ruff check .

@@ -21,7 +21,7 @@ change without notice. `python docs/api.py` writes this page from the docstrings
 SECTIONS = {
     "Learning": ("Agent", "Run"),
     "Callbacks": ("Evaluate", "StopAt", "TensorBoard", "WeightsAndBiases"),
-    "Settings": ("TrainConfig", "TorsoSizes", "PRESETS"),
+    "Settings": ("TrainConfig", "TorsoSizes", "PRESETS", "find_preset"),
     "Return laws": ("Law", "DensityLaw", "FlowLaw"),
     "Methods": ("METHODS", "Method"),
     "Risk": ("Risk", "parse_risk"),

@@ -14,6 +14,7 @@ class Scenario:
     every: int  # steps between two checkpoints
     settings: tuple[str, ...]
     warm: int  # steps after which everything that is made once has been made
+    interval: int = 2_000  # steps between two checkpoints of long training: episodes must be able to end
 
 
 SCENARIOS = {
@@ -42,10 +43,11 @@ SCENARIOS = {
     ),
     "pong": Scenario(
         "ALE/Pong-v5",
-        4_000,
+        8_000,
         200,
         ("learning_starts=300", "batch_size=4", "train_every=16", "report_every=100", "buffer_size=1500", "num_envs=4",
          "frame_replay=compressed", "image=(32,)"),
-        3_000,
+        33_000,
+        8_000,
     ),
 }  # fmt: skip

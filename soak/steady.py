@@ -29,8 +29,8 @@ from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import Pause, Report
 from nfdrl.training.trackers import CsvTracker, TensorBoardTracker
 
-STEADY = ("epsilon_start=0.05", "epsilon_end=0.05", "learning_rate_decay=constant", "report_every=200")
-LIMIT, INTERVAL = 0.02, 2_000
+STEADY = ("epsilon_start=0.05", "epsilon_end=0.05", "learning_rate_decay=constant", "report_every=100")
+LIMIT = 0.02
 
 
 def resident() -> tuple[int, int, list[str], int]:
@@ -62,7 +62,7 @@ def main() -> int:
         folder = Path(name)
         checkpoints = Checkpoints(folder)
         trackers = [CsvTracker(folder / METRICS), TensorBoardTracker(folder / TENSORBOARD)]
-        for event in agent.events(10**9, trackers, pause_every=INTERVAL):
+        for event in agent.events(10**9, trackers, pause_every=kind.interval):
             if isinstance(event, Pause):
                 checkpoints.save(agent, regular=True)
             full = agent.trainer.replay.filled == agent.trainer.replay.length and checkpoints.best is not None
@@ -86,7 +86,7 @@ def main() -> int:
         "method": args.method,
         "seed": args.seed,
         "steps": agent.step,
-        "checkpoints": agent.step // INTERVAL,
+        "checkpoints": agent.step // kind.interval,
         "samples": len(samples),
         "rss_bytes_first_tenth": early,
         "rss_bytes_last_tenth": late,

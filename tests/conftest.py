@@ -1,15 +1,32 @@
 import os
+import random
 import shutil
+import signal
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from browsing import opener
+
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in the background of a shell: children would ignore it as well
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_collection_modifyitems(items):
+    """Shuffle files, and tests within a file, if asked to: `NFDRL_ORDER=1 make test`.
+
+    Tests on Ray run one after the other and wait most of the time: first, so that the others run beside them.
+    """
+    if order := os.environ.get("NFDRL_ORDER"):
+        rng, files = random.Random(order), {}
+        items.sort(key=lambda item: (files.setdefault(item.path, rng.random()), rng.random()))
+    items.sort(key=lambda item: all(mark.args != ("ray",) for mark in item.iter_markers("xdist_group")))
 
 
 @pytest.fixture
@@ -29,6 +46,14 @@ def torch_stays_as_it_is():
         yield
 
 
+@pytest.fixture(autouse=True)
+def torch_is_as_it_was():
+    """Trials of a sweep set both as well, in a process of their own unless a test calls them."""
+    yield
+    torch.set_flush_denormal(False)
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def browser():
     """Debian's Chromium, or whichever is installed; in CI it must be."""
@@ -39,6 +64,16 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"], timeout=300_000)
         yield opened
         opened.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Open an address; whatever the page complains about fails the test."""
+    opened, complaints = [], []
+    yield opener(browser, opened, complaints)
+    for context in opened:
+        context.close()
+    assert complaints == []

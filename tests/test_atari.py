@@ -18,11 +18,13 @@ from nfdrl.envs import make
 from nfdrl.envs.atari import AtariGame, AtariProtocol, AtariStream, protocol_from
 from nfdrl.envs.make import source_of
 from nfdrl.envs.stepping import Step
+from nfdrl.envs.watching import Limits
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.arenas import AtariArena, SingleArena, new_arena
 from nfdrl.evaluation.rollouts import rollout
+from nfdrl.files import read_json
 from nfdrl.frames import FrameStorage
-from nfdrl.laws import find_method
+from nfdrl.laws import METHODS, find_method, method_config
 from nfdrl.replay import ArrayStorage, Replay
 from nfdrl.settings import read_word
 from nfdrl.training.config import TrainConfig
@@ -189,10 +191,10 @@ def test_games_side_by_side_are_those_that_are_played_one_by_one() -> None:
     def policy(rows: Any) -> Any:
         return rows.sum((1, 2, 3)) % int(source.action_space.n)
 
-    with new_arena(source, 2, ()) as arena:
+    with new_arena(source, 2, (), Limits()) as arena:
         assert isinstance(arena, AtariArena)
         together = rollout(policy, arena, 5, seed=3)
-    alone = rollout(policy, SingleArena([source.fresh()]), 5, seed=3)
+    alone = rollout(policy, SingleArena([source.fresh()], Limits()), 5, seed=3)
     assert together.returns.tolist() == alone.returns.tolist()
     assert together.lengths.tolist() == alone.lengths.tolist()
     assert len(set(together.lengths.tolist())) > 1
@@ -204,6 +206,9 @@ def test_the_command_runs_the_papers_table(preset: str, tmp_path: Path, capsys: 
     words = ["train", "--env", "ALE/Pong-v5", "--preset", preset, "--steps", "20", "--evaluate", "0"]
     assert main([*words, "--no-progress", "--out", str(tmp_path / "run"), "--set", *small]) == 0
     assert "20 steps" in capsys.readouterr().out
+    # Without --method: the paper's flow with all that the preset changes in it.
+    expected = method_config(PRESETS[preset].adapt(METHODS["nfdrl-s"]))
+    assert read_json(tmp_path / "run" / "config.json")["method"] == expected
 
 
 def test_a_replay_that_cannot_fit_is_refused_before_a_step_is_taken() -> None:

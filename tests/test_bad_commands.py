@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -19,6 +20,7 @@ HUGE = "9" * 40
 TRAIN = "train --no-progress --out new --steps 50"
 EVALUATE = "evaluate run"
 COMPARE = "compare --smoke --out new"
+COMPARE_ONE = "compare --smoke --envs mdp2 --methods dqn"
 PAPER = "paper architecture --smoke"
 
 # Values of --set that nothing can be trained with: settings of the run, of the torso, and of the default method.
@@ -49,7 +51,8 @@ METHODS = [
     "fqf[fraction_lr=nan]", "umdqn[points=2]", "umdqn[hidden=0]", "er-dqn[expectiles=2]", "er-dqn[outermost_level=1]",
     "nfdrl[components=0]", "nfdrl[unit=0]", "nfdrl[unit=inf]", "nfdrl[anchor=2]", "dqn[huber_threshold=0]",
     "no_such_module:METHOD", "broken_module:METHOD", "exiting_module:METHOD", "math:pi", "math:nothing", ":METHOD",
-    "math:", "a:b:c", "c51[atoms=13][atoms=14]", f"iqn[hidden={HUGE}]", "iqn[hidden=1000000000]", LONG,
+    "math:", "a:b:c", "c51[atoms=13][atoms=14]", f"iqn[hidden={HUGE}]", f"iqn[samples={HUGE}]", f"umdqn[points={HUGE}]",
+    f"nfdrl[samples={HUGE}]", "iqn[hidden=1000000000]", LONG,
 ]  # fmt: skip
 ENVIRONMENTS = [
     "''", "Nope-v0", "CartPole", "CartPole-v99", "CartPole-v1[nope=1]", "CartPole-v1[", "CartPole-v1[sutton=]",
@@ -72,6 +75,44 @@ RISKS = [
     "mean:1",
     "cvar:0.1:2",
 ]
+
+# Specs of sweeps and of tunings that nothing can be run with, by what is wrong with them.
+SPEC = 'envs = ["CartPole-v1"]\nmethods = ["dqn"]\nsteps = 50\nset.learning_starts = 20\nset.buffer_size = 100\n'
+TRUTH = 'kind = "truth"\nenvs = ["mdp2"]\nmethods = ["dqn"]\n'
+SWEEPS = {
+    "empty": "", "no-env": 'methods = ["dqn"]\nsteps = 5', "no-method": 'envs = ["CartPole-v1"]\nsteps = 5',
+    "many-seeds": f"{SPEC}seeds = 100_000_000", "many-trials": f"{SPEC}seeds = 50_000\ngrid.n_step = [1, 2, 3]",
+    "wide-grid": SPEC + "\n".join(f"grid.k{i} = {list(range(40))}" for i in range(8)), "seeds": f"{SPEC}seeds = -1",
+    "seed": f"{SPEC}seeds = [99999999999]", "half-seed": f"{SPEC}seeds = [1.5]", "steps": SPEC.replace("50", "0"),
+    "long": SPEC.replace("50", HUGE), "order": f'{SPEC}order = ["x"]', "kind": f'{SPEC}kind = "x"', "toml": "x = [",
+    "cpus": f"{SPEC}resources.cpus = nan", "memory": f"{SPEC}resources.memory_gb = inf", "deep": "a = " + "[" * 5000,
+    "date": f"{SPEC}evaluate = 2020-01-01", "setting": f"{SPEC}set.a.b.c = 3", "keep": f"{SPEC}keep = 0",
+    "every": f"{SPEC}checkpoint_every = -1", "env": SPEC.replace("CartPole", "Nope"), "id": SPEC.replace('"dqn"', "{}"),
+    "method": SPEC.replace("dqn", "nope"), "broken": SPEC.replace("dqn", "broken_module:M"),
+    "exiting": SPEC.replace("CartPole-v1", "exiting_module:E"), "preset": f'{SPEC}preset = "nope"',
+    "preset-file": f'{SPEC}preset = "nope.toml"', "risk": f'{SPEC}set.risk = "x"',
+    "rate": f"{SPEC}set.learning_rate = nan",
+    "episodes": f"{SPEC}evaluate = {HUGE}", "twice": SPEC.replace('"dqn"', '"dqn", "dqn"'), "key": f"{'k' * 1000} = 1",
+    "table": TRUTH.replace("mdp2", "CartPole-v1"), "updates": f"{TRUTH}updates = 0", "discount": f"{TRUTH}discount = 3",
+    "stack": f"{SPEC}set.frame_stack = {HUGE}",
+}  # fmt: skip
+TUNE = 'env = "CartPole-v1"\nsteps = 50\nevaluate = 1\nsearch.learning_rate = { low = 1e-4, high = 1e-2 }\n'
+TUNINGS = {
+    "empty": "", "no-search": TUNE.partition("search")[0], "trials": f"{TUNE}trials = 0",
+    "many": f"{TUNE}trials = {HUGE}",
+    "many-seeds": f"{TUNE}seeds = 100_000_000", "order": TUNE.replace("1e-4", "1"), "nan": TUNE.replace("1e-4", "nan"),
+    "log": TUNE.replace("low = 1e-4", "low = -1, log = true"), "one": f"{TUNE}search.n_step = [3]",
+    "wide": TUNE.replace("low = 1e-4, high = 1e-2", "low = -1e308, high = 1e308"), "number": f"{TUNE}search.n_step = 3",
+    "unknown": f"{TUNE}search.nope = [1, 2]",
+    "value": f"{TUNE}search.n_step = [0, 1]", "objective": f'{TUNE}objective = "x"',
+    "both": f"{TUNE}set.learning_rate = 1",
+    "asha": f"{TUNE}asha.reduction = 1", "grace": f"{TUNE}asha.grace = 99999", "env": TUNE.replace("CartPole", "Nope"),
+    "actions": TUNE.replace("CartPole", "Pendulum"), "method": f'{TUNE}method = "c51["',
+    "seed": f"{TUNE}search_seed = -1",
+    "exact": f'{TUNE}objective = "truth"', "risk": f'{TUNE}set.risk = "x"', "cpus": f"{TUNE}resources.cpus = 0",
+    "every": f"{TUNE}evaluate_every = 99999", "preset": f'{TUNE}preset = "nope.toml"',
+    "episodes": f"{TUNE}evaluate = 0",
+}  # fmt: skip
 
 COMMANDS = [
     *(f"{TRAIN} --set {shlex.quote(word)}" for word in SETTINGS),
@@ -119,6 +160,57 @@ COMMANDS = [
     *(f"report {word}" for word in ("nowhere", "file.txt", "empty", "damaged", "''", LONG)),
     "report run --out file.txt", "report run --out file.txt/x", f"report run --out {LONG}", "report", "report run x",
     *(f"bench {word}" for word in ("nope", "''", "lossess", LONG, "losses --out file.txt", "losses --seed x", "../x")),
+    *(f"page {word}" for word in ("nowhere", "file.txt", "foreign", "empty", "damaged", "''", LONG, "", "run nowhere")),
+    *(f"page run --out {word}" for word in ("file.txt", "file.txt/x.html", "run", f"{LONG}.html", "''")),
+    *(f"page run --out new.html --episodes {word}" for word in ("0", "-1", "x", "1.5")),
+    *(f"page run --out new.html --max-steps {word}" for word in ("0", "-1", "x")),
+    *(f"page run --out new.html --frames {word}" for word in ("-1", "x", "nan")),
+    *(f"page run --out new.html --seed {word}" for word in ("-1", "x", HUGE)),
+    *(f"page run --out new.html --risk {word}" for word in RISKS),
+    *(f"page run --out new.html --env {word}" for word in ("Acrobot-v1", "Nope-v0", "broken_module:Env-v0", "''")),
+    *(f"page run --out new.html --method {word}" for word in ("c51", "no_such_module:METHOD", "broken_module:METHOD")),
+    *(f"page run --out new.html --figures {word}" for word in ("nowhere", "file.txt")),
+    *(f"watch {word}" for word in ("nowhere", "file.txt", LONG, "run run")),
+    *(f"watch run --port {word}" for word in ("-1", "65536", "x", "1.5", HUGE)),
+    *(f"watch run --port 0 --host {word}" for word in ("nowhere.invalid", "999.1.1.1", "''", "x y", LONG)),
+    *(f"watch run --port 0 --method {word}" for word in ("nope", "no_such_module:METHOD", "exiting_module:METHOD")),
+    *(f"export {word} --onnx new.onnx" for word in ("nowhere", "file.txt", "foreign", "empty", "damaged", "''", LONG)),
+    *(f"export run --onnx {word}" for word in ("file.txt", "file.txt/x.onnx", "run", f"{LONG}.onnx", "''")),
+    *(f"export run --onnx new/x.onnx --levels {word}" for word in ("2", "-1", "nan", "x", "cvar:2", "''", "")),
+    *(f"export run --onnx new.onnx --risk {word}" for word in RISKS),
+    *(f"export run --onnx new.onnx --method {word}" for word in ("c51", "no_such_module:METHOD", "exiting_module:M")),
+    *(f"export run --onnx new.onnx --torso {word}" for word in ("x", "math:pi", "no_such:T", ":", "''")),
+    *(f"export run --onnx new.onnx --torso {word}_module:T" for word in ("broken", "exiting")), "export run", "export",
+    *(f"settings {word}" for word in ("nope", "''", "c51[atoms=0]", "no_such:M", "broken_module:M", LONG, "a b")),
+    *(f"settings --preset {word}" for word in ("nope", "''", LONG)),
+    *(f"sweep sweep-{name}.toml --out new" for name in SWEEPS),
+    *(f"sweep sweep-{name}.toml --estimate" for name in ("many-seeds", "wide-grid", "rate", "env")),
+    *(f"sweep {word} --out new" for word in ("nope", "''", "file.txt", "run", LONG, "../x", "'[x]'", "tune-cpus.toml")),
+    *(f"sweep good.toml --out new --cpus {word}" for word in ("0", "-1", "x", "1.5", "1 --address auto")),
+    *(f"sweep good.toml --out {word}" for word in ("file.txt", "file.txt/x", "foreign", LONG)), "sweep",
+    *(f"tune tune-{name}.toml --out new" for name in TUNINGS),
+    *(f"tune {word} --out new" for word in ("nope", "''", "file.txt", "run", LONG, "smoke", "sweep-twice.toml")),
+    *(f"tune tune-smoke --out new --cpus {word}" for word in ("0", "-1", "x", "1.5", "1 --address auto")),
+    *(f"tune tune-smoke --out {word}" for word in ("file.txt", "file.txt/x", "foreign", LONG)), "tune",
+    *(f"{verb} --out {word}" for verb in (COMPARE_ONE, PAPER, "bench losses --smoke", "report run")
+      for word in ("run", "foreign")),
+    *(f"report {word}-metrics --out new" for word in ("wordy", "endless", "binary", "lost")),
+    *(f"report run --out new --target {word}"
+      for word in ("x", "=3", "CartPole-v1=nan", "CartPole-v1=1:1", "Nope-v0=3")),
+    *(f"{EVALUATE} --episodes 1 --max-steps {word}" for word in ("0", "-1", "x")),
+    *(f"{EVALUATE} --episodes 1 --calibration --states {word}" for word in ("0", "-1", "x")),
+    *(f"{EVALUATE} --episodes 1 --calibration --resolution {word}" for word in ("nan", "inf", "-1", "x")),
+    "evaluate foreign-run --episodes 1 --calibration", "evaluate run/config.json", "evaluate run/checkpoints",
+    f"page run --out new.html --episodes {HUGE}", "page run --overwrite --out run", "page run --overwrite --out ''",
+    "page run --overwrite --out pipe", "page run --out file.txt/x/y.html --episodes 9999",
+    *(f"{TRAIN} --stop-at {word}" for word in ("nan", "inf", "x")), f"{TRAIN} --evaluate {HUGE}", f"{TRAIN} --exact",
+    *(f"{TRAIN} --evaluate-every {word}" for word in ("-1", "x", "1.5")),
+    *(f"{TRAIN} --set {name}={word}" for name in ("frame_stack", "step_limit") for word in ("-1", "x", "nan")),
+    f"{TRAIN} --set frame_stack={HUGE}", f"{TRAIN} --set frame_stack=1000000000", f"{TRAIN} --steps {HUGE}",
+    "train --no-progress --resume run --steps 100 --stop-at nan", f"train --no-progress --resume run --steps {HUGE}",
+    f"train --no-progress --resume run --steps 100 --evaluate {HUGE}",
+    *(f"{verb} odd\udcff" for verb in ("evaluate", f"{TRAIN} --env", f"{TRAIN} --set", "report", "page",
+    "export run --onnx")),
     "nope", "--nope", "train train", "''", LONG, "-x", "--version=3x",
 ]  # fmt: skip
 
@@ -132,7 +224,24 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in (folder / "damaged").rglob("*.json"):
         path.write_text(path.read_text()[: path.stat().st_size // 2])
     (folder / "foreign").mkdir()
-    (folder / "foreign" / "metrics.json").write_text("{}")
+    for name in ("metrics.json", "sweep.csv", "best.toml"):
+        (folder / "foreign" / name).write_text('{"mine": 1}')
+    shutil.copytree(folder / "run", folder / "foreign-run")
+    (folder / "foreign-run" / "calibration.csv").write_text("mine")
+    table = (folder / "run" / "metrics.csv").read_text().splitlines()
+    for name, content in {
+        "wordy": "\n".join([table[0], "x" + table[1]]).encode(),
+        "endless": b"x" * 200_000,
+        "binary": bytes(range(256)) * 20,
+        "lost": "\n".join([table[0], "nan" + table[1][table[1].index(",") :]]).encode(),
+    }.items():
+        shutil.copytree(folder / "run", folder / f"{name}-metrics")
+        (folder / f"{name}-metrics" / "metrics.csv").write_bytes(content)
+    for kind, specs in (("sweep", SWEEPS), ("tune", TUNINGS)):
+        for name, content in specs.items():
+            (folder / f"{kind}-{name}.toml").write_text(content)
+    (folder / "good.toml").write_text(SPEC)
+    os.mkfifo(folder / "pipe")
     (folder / "empty").mkdir()
     (folder / "file.txt").write_text("mine")
     (folder / "broken_module.py").write_text("1 / 0\n")
@@ -171,7 +280,8 @@ def refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_there_are_at_least_two_hundred_bad_commands() -> None:
     assert len(set(COMMANDS)) == len(COMMANDS) >= 200
     assert {shlex.split(command)[0] for command in COMMANDS} >= {
-        "train", "evaluate", "compare", "paper", "report", "bench",
+        "train", "evaluate", "compare", "paper", "report", "bench", "page", "watch", "export", "settings", "sweep",
+        "tune",
     }  # fmt: skip
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,58 +20,29 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from nfdrl.agent import Agent
 from nfdrl.cli import main
 from nfdrl.envs.stepping import DirectStream, VectorStream
-from nfdrl.envs.watching import EnvironmentFailure, Hung, limited
+from nfdrl.envs.watching import Blaming, EnvironmentFailure, Hung, limited, watched
 from nfdrl.errors import NfdrlError
 from nfdrl.networks import TorsoSizes
 from nfdrl.runs.layout import checkpoints
 from nfdrl.runs.session import Run
 from nfdrl.training.config import TrainConfig
+from odd_env import BOX, Odd, fail, hang
 
 NAN = float("nan")
-BOX = spaces.Box(-10, 10, (4,), np.float32)
 SMALL = TrainConfig(
-    learning_starts=20, batch_size=8, report_every=50, buffer_size=400, torso=TorsoSizes(mlp=(8,)), reset_limit=0.2
+    learning_starts=20,
+    batch_size=8,
+    report_every=50,
+    buffer_size=400,
+    torso=TorsoSizes(mlp=(8,)),
 )
 
 
-class Odd(gymnasium.Env[Any, Any]):
-    """Episodes of ten steps; from a step on, something of its own in the place of an observation or a reward."""
-
-    action_space = spaces.Discrete(2)
-    odd: Callable[[], Any] | None = None  # what to give, or a function that fails
-    where = "step"
-    after = 150
-
-    def __init__(self, space: spaces.Space[Any] = BOX, **odd: Any) -> None:
-        self.observation_space, self.taken = space, 0
-        vars(self).update(odd)
-        self.good = np.ones(space.shape, space.dtype)
-
-    def _given(self, where: str, good: Any) -> Any:
-        odd = self.odd is not None and where == self.where and self.taken >= self.after
-        return self.odd() if odd and self.odd is not None else good
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
-        super().reset(seed=seed)
-        return self._given("reset", self.good), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
-        self.taken += 1
-        ended = self.taken % 10 == 0
-        return self._given("step", self.good), self._given("reward", 1.0), ended, False, {}
-
-
-def fail(error: BaseException) -> Callable[[], Any]:
-    def raising() -> None:
-        raise error
-
-    return raising
-
-
-def hang() -> None:
-    while True:
-        with suppress(Exception):  # as careless code does
-            time.sleep(0.01)
+@pytest.fixture(autouse=True)
+def no_alarm() -> None:
+    """Training that another test has left half-way may still have its alarm."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 UINT8, FIVE = spaces.Box(0, 255, (3,), np.uint8), spaces.Discrete(5)
@@ -163,23 +133,22 @@ FAILURES: dict[str, tuple[Callable[[], Any], str]] = {
     "exits": (fail(SystemExit(3)), "SystemExit: 3"),
     "divides by zero": (lambda: 1 // 0, "ZeroDivisionError"),
     "says much": (fail(RuntimeError("a\nb\nc" * 200)), "RuntimeError: a b c"),
-    "hangs": (hang, r"hung at step [\d,]+: reset of environment 0 took more than 0.2 s"),
+    "hangs": (hang, r"hung at step [\d,]+: (reset of environment 0|a step) took more than 2 s"),
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "where"),
-    [(name, where) for name in FAILURES for where in ("step", "reset") if (name, where) != ("hangs", "step")],
-)
+@pytest.mark.parametrize("where", ["step", "reset"])
+@pytest.mark.parametrize("name", FAILURES)
 def test_a_run_whose_environment_breaks_ends_with_a_checkpoint_and_one_line(
     name: str, where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     odd, message = FAILURES[name]
     gymnasium.register("nfdrl-tests/Odd-v0", lambda: Odd(odd=odd, where=where), disable_env_checker=True)
     line = ["--env", "nfdrl-tests/Odd-v0", "--steps", "400", "--checkpoint-every", "100", "--out", str(tmp_path)]
-    settings = ["learning_starts=20", "batch_size=8", "mlp=(8,)", "reset_limit=0.2"]
+    settings = ["learning_starts=20", "batch_size=8", "mlp=(8,)"]
+    settings += ["reset_limit=2", "step_limit=2"] if name == "hangs" else []
     try:
-        assert main(["train", "--no-progress", "--method", "dqn", *line, "--set", *settings]) == 2
+        assert main(["train", "--no-progress", "--method", "dqn", *line, "--set", *settings]) == 1
         error = capsys.readouterr().err
         assert error.count("\n") == 1
         assert "at step 149" in error
@@ -236,6 +205,50 @@ def test_a_limit_is_kept_and_leaves_no_trace() -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
     with limited(0, "waiting"):
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_limits_inside_one_another_do_not_forget_the_outer_one() -> None:
+    passed = []
+
+    def step() -> None:
+        with limited(500, "a reset"):
+            passed.append(signal.getitimer(signal.ITIMER_REAL)[0] > 400)
+        with limited(0, "a reset without a limit"):
+            time.sleep(0.5)
+            passed.append(True)
+        hang()
+
+    blaming, message = Blaming(), r"hung at step 7: a step took more than 0.2 s \(setting: step_limit\)"
+    with pytest.raises(EnvironmentFailure, match=message), watched(blaming, 0.2), blaming.at(7):
+        step()
+    assert passed == [True, True]
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_time_between_steps_is_not_limited() -> None:
+    blaming = Blaming()
+    with watched(blaming, 0.05):
+        with blaming:
+            pass
+        time.sleep(0.3)  # a callback, say, or a checkpoint
+
+
+def test_training_leaves_the_programs_alarms_alone() -> None:
+    heard: list[int] = []
+
+    def callback(agent: Agent, event: Any) -> None:
+        signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
+
+    try:
+        Agent("dqn", Odd(), config=SMALL).learn(60, callbacks=[callback], progress=False)
+        signal.raise_signal(signal.SIGALRM)
+        assert heard == [signal.SIGALRM]
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    Agent("dqn", Odd(), config=SMALL).learn(60, progress=False)
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 
 def test_streams_check_what_they_are_given() -> None:

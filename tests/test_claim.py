@@ -89,7 +89,7 @@ def test_two_trainings_of_one_folder_do_not_mix(tmp_path: Path, capsys: pytest.C
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGSTOP)  # still the holder
-        time.sleep(0.2)
+        os.waitpid(process.pid, os.WUNTRACED)
         before = contents(out)
         for words in (line + WORDS, ["train", "--no-progress", "--resume", str(out)]):
             capsys.readouterr()
@@ -136,12 +136,11 @@ def test_a_lock_is_exclusive_within_a_process(tmp_path: Path) -> None:
 def test_children_of_a_killed_process_do_not_keep_its_lock(tmp_path: Path) -> None:
     code = "import os, signal, sys; from pathlib import Path; from nfdrl.runs.claim import claimed\n"
     code += "with claimed(Path(sys.argv[1])):\n"
-    code += "    child = os.fork()\n    child and print(child, flush=True)\n    signal.pause()"
+    code += "    child = os.fork()\n    os.write(1, b'%d\\n' % child)\n    signal.pause()"  # the child writes 0
     line = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        time.sleep(0.1)
+        child = sum(int(parent.stdout.readline()) for _ in range(2))  # once both have passed the fork
         with pytest.raises(NfdrlError, match=str(parent.pid)), claimed(tmp_path):
             pass
         parent.kill()
@@ -219,10 +218,10 @@ def test_pruning_and_overwriting_delete_nothing_that_is_not_the_runs_own(tmp_pat
     assert len(layout.segments(tmp_path / "replay")) == 1
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "replay", "tensorboard", "metrics.csv"])
+@pytest.mark.parametrize("name", ["checkpoints", "replay", "tensorboard", "best", "metrics.csv", "evaluations.csv"])
 def test_nothing_is_written_or_deleted_through_a_symbolic_link(name: str, tmp_path: Path) -> None:
     run, away = tmp_path / "run", tmp_path / "away"
-    new(run, tensorboard=True).train(150, progress=False)
+    new(run, tensorboard=True, evaluate=1, evaluate_every=50).train(150, progress=False)
     (run / name).rename(away)
     (run / name).symlink_to(away)
     files = {away: away.read_bytes()} if away.is_file() else contents(away)

@@ -1,12 +1,15 @@
 """The command line teaches, refuses in one line, and never shows a traceback for a user's mistake."""
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
 
 import pytest
 
+import nfdrl
 from nfdrl import cli
 from nfdrl.cli import main
 from nfdrl.cli.paper import Paper
@@ -98,3 +101,30 @@ def test_an_interrupt_exits_130(capsys, monkeypatch):
     monkeypatch.setattr(Paper, "run", interrupted)
     assert main(["paper", "list"]) == cli.INTERRUPTED == 130
     assert capsys.readouterr().err == "nfdrl: interrupted\n"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved") / "agent"
+    with nfdrl.Agent("dqn", "CartPole-v1", config=nfdrl.TrainConfig(buffer_size=100)) as agent:
+        agent.save(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "said"),
+    [
+        ("", 0, ""),  # a terminal that has no ±
+        (">&-", 0, ""),
+        (">&- 2>&-", 0, ""),
+        (">/dev/full", 1, "nfdrl: error: No space left on device\n"),
+    ],
+)
+def test_a_result_is_written_though_it_cannot_be_printed(where, code, said, saved, tmp_path):
+    out = tmp_path / "out.json"
+    words = [sys.executable, "-m", "nfdrl", "evaluate", str(saved), "--episodes", "1", "--out", str(out)]
+    env = os.environ | {"PYTHONIOENCODING": "ascii"}
+    line = ["sh", "-c", f"{shlex.join(words)} {where}"]
+    done = subprocess.run(line, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, said)
+    assert len(json.loads(out.read_text())["returns"]) == 1

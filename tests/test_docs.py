@@ -4,10 +4,12 @@ import doctest
 import re
 import runpy
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -128,7 +130,25 @@ def test_the_pages_have_commands_and_examples():
     assert blocks("python")
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def on_ray(words):
+    """The command as a parameter; those that start a Ray run one at a time."""
+    marks = [pytest.mark.xdist_group("ray")] if words[0] in ("sweep", "tune") else []
+    return pytest.param(words, id=" ".join(words), marks=marks)
+
+
+def watched(words):
+    """The exit code of a server that is stopped by Ctrl-C once it answers."""
+    Path(words[1]).mkdir()
+    command = [sys.executable, "-m", "nfdrl", *words, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        address = re.search(r"http://127\.0\.0\.1:\S+", process.stdout.readline())[0]
+        with urlopen(address) as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGINT)
+        return process.wait()
+
+
+@pytest.mark.parametrize("words", list(map(on_ray, commands())))
 def test_every_command_in_the_docs_runs(words):
     if words[0] in ("evaluate", "export", "page", "report"):
         own = words[words.index("--method") :][:2] if "--method" in words else []
@@ -136,7 +156,7 @@ def test_every_command_in_the_docs_runs(words):
     if words[:2] == ["train", "--resume"]:
         assert cli.main(["train", "--env", "CartPole-v1", "--steps", "1200", "--out", words[2]]) == 0
         (Path(words[2]) / "metrics.json").unlink()  # killed before its evaluation
-    assert cli.main(smaller(words)) == 0
+    assert (watched(words) if words[0] == "watch" else cli.main(smaller(words))) == 0
 
 
 @pytest.mark.parametrize(("page", "code"), blocks("python"), ids=lambda value: value if value.endswith(".md") else "")

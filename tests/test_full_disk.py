@@ -190,17 +190,37 @@ COMMANDS: dict[str, Callable[[Path], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("verb", COMMANDS)
+PICTURES: dict[str, Callable[[Path], list[str]]] = {
+    "gif": lambda disk: ["evaluate", str(disk / "run"), "--episodes", "1", "--video", str(disk / "v.gif")],
+    "page": lambda disk: ["page", str(disk / "run"), "--episodes", "1", "--out", str(disk / "p.html")],
+    "export": lambda disk: ["export", str(disk / "run"), "--onnx", str(disk / "x.onnx")],
+}
+
+
+@pytest.mark.parametrize("verb", [*COMMANDS, *PICTURES])
 def test_commands_on_a_full_disk_say_so_in_one_line(verb: str, disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Run(disk / "run", "dqn", "CartPole-v1", config=SMALL).train(60, progress=False)
     before = {path: path.read_bytes() for path in (disk / "run").rglob("*") if path.is_file()}
     capsys.readouterr()
     with no_room(disk):
-        assert main(COMMANDS[verb](disk)) in (1, 2)
+        assert main((COMMANDS | PICTURES)[verb](disk)) in (1, 2)
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "No space left" in error or "File too large" in error or "GB is free" in error
+    assert "No space left" in error or "File too large" in error or "B is free" in error
+    assert {path.name for path in disk.iterdir() if path.is_file()} <= {"filler"}
     assert {path: path.read_bytes() for path in (disk / "run").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # ffmpeg's pipe, which imageio forgets
+def test_an_mp4_on_a_full_disk_is_refused_in_one_line(disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Run(disk / "run", "dqn", "CartPole-v1", config=SMALL).train(60, progress=False)
+    capsys.readouterr()
+    with no_room(disk):
+        assert main(["evaluate", str(disk / "run"), "--episodes", "1", "--video", str(disk / "v.mp4")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "ffmpeg has stopped: is there room on the disk?" in error
+    assert {path.name for path in disk.iterdir() if path.is_file()} <= {"filler"}
 
 
 @pytest.mark.parametrize("verb", COMMANDS)

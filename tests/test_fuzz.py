@@ -20,17 +20,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nfdrl.agent import Agent
-from nfdrl.cli.report import Numbers
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.lines import lines_of
+from nfdrl.evaluation.numbers import Numbers
+from nfdrl.evaluation.seed_figures import curves
 from nfdrl.files import sealed, to_json
 from nfdrl.laws import METHODS, method_config
 from nfdrl.runs import checkpoint
 from nfdrl.runs.layout import checkpoints
-from nfdrl.runs.reading import read_run
+from nfdrl.runs.reading import REPORTED, find_runs, read_run, unmeasured
 from nfdrl.runs.session import Run, agent_of
 from nfdrl.settings import apply_settings
+from nfdrl.sweeps.board import glimpse
 from nfdrl.training.presets import PRESETS
+from nfdrl.viewer.folders import find_run, read_curve
+from nfdrl.viewer.messages import to_text
+from nfdrl.viewer.report import report_of
 from test_safe_loading import SMALL, record, vouch
 
 TOTAL = int(os.environ.get("NFDRL_FUZZ", "400"))
@@ -251,8 +256,11 @@ def test_a_run_with_any_other_field_in_a_checkpoint_resumes_or_fails_in_one_line
 
 
 def reported(folder: Path) -> Numbers:
+    """The numbers of a report, which its page can hold."""
     lines, notes = lines_of([read_run(folder)])
-    return Numbers.of(lines, {}, notes)
+    numbers = Numbers.of(lines, {}, notes, lambda _: {})
+    to_text(report_of(numbers, "", ""))
+    return numbers
 
 
 @pytest.mark.parametrize("name", ["config.json", "metrics.json", "evaluation.json"])
@@ -268,18 +276,27 @@ def test_a_run_with_any_other_field_in_its_own_files_is_read_or_refused_in_one_l
             told = reported(folder)
             if not drawn:
                 drawn = True
-                told.figures()["curves"]()
+                curves(told)
         if name == "config.json":
             with refused_or_fine("resumed by other settings"):
                 Run.resume(folder)
 
 
 @pytest.mark.parametrize(
-    "rows", ["step\n", "step,episodes\n1\n", "\x00", "step,episodes,episode_return,steps_per_second\nx,1,2,3\n"]
-)
+    "rows",
+    [
+        "", "step\n", "step,episodes\n1\n", "\x00", "x" * 200_000, "a\n" + "y" * 200_000 + "\n",
+        *(f"{','.join(REPORTED)}\n{step},1,2,3\n" for step in ("x", "nan", "inf", "-1", "1e99")),
+    ],
+)  # fmt: skip
 def test_metrics_of_any_kind_are_read_or_refused_in_one_line(rows: str, run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
     (folder / "metrics.csv").write_text(rows)
     with refused_or_fine("metrics"):
+        find_runs(folder.parent)
+        unmeasured(folder)
         reported(folder)
+    found = find_run(folder)  # the page shows what there is
+    assert (found.dormant(), read_curve(found)) == (None, None) or rows.startswith("step,")
+    assert glimpse(folder) is None or rows.startswith("step,")

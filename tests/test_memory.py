@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import gymnasium
@@ -63,7 +66,7 @@ def test_this_machine_reports_its_memory() -> None:
 
 def test_the_largest_replay_that_fits_is_named_and_fits() -> None:
     check_memory(1_000, 10_000, RESERVE + 10_000_000)
-    with pytest.raises(NfdrlError, match=r"needs 0.01 GB.*buffer_size may be at most 1,000"):
+    with pytest.raises(NfdrlError, match=r"needs 10 MB.*buffer_size may be at most 1,000"):
         check_memory(1_001, 10_000, RESERVE + 10_009_999)
 
 
@@ -88,7 +91,7 @@ def test_a_run_that_cannot_fit_is_refused_before_anything_is_written(
     out = tmp_path / "run"
     assert main(["train", "--out", str(out), "--set", "buffer_size=900000000000"]) == 2
     error = capsys.readouterr().err
-    assert "needs 3.15e+04 GB" in error
+    assert "needs 31,500 GB" in error
     assert "buffer_size may be at most" in error
     assert not out.exists()
 
@@ -97,3 +100,48 @@ def test_disk_is_checked_where_the_run_will_be(tmp_path: Path) -> None:
     check_disk(tmp_path / "not" / "yet", 1_000, 100)
     with pytest.raises(NfdrlError, match="is free in"):
         check_disk(tmp_path / "not" / "yet", 1 << 50, 100)
+
+
+LIMITED = """
+import contextlib, io, os, resource, sys
+os.environ["OMP_NUM_THREADS"] = "1"
+from nfdrl.cli import main
+
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30),) * 2)
+for k, words in enumerate(sys.argv[1:]):
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        code = main(["train", "--no-progress", "--evaluate", "0", "--out", f"run-{k}", "--set", "learning_starts=50",
+                     *words.split()])
+    print(code, os.path.exists(f"run-{k}"), said.getvalue().strip(), flush=True)
+
+import torch
+from nfdrl.runs.checkpoint import serialised
+try:
+    serialised({"weights": torch.zeros(150_000_000)})
+except OSError as error:
+    print(error)
+"""
+TOO_LARGE = {  # with 2 GiB left
+    "buffer_size=100000000 --steps 60": "a replay of 100,000,000 transitions needs .* of memory is free",
+    "buffer_size=900000 --env ALE/Pong-v5 --steps 60": "buffer_size may be at most",
+    "batch_size=100000000 --steps 60": "a batch of 100,000,000 transitions needs",
+    "mlp=(20000,20000) --steps 60": "a network of .* weights needs .* to learn, and .* of memory is free",
+    "batch_size=8 --steps 60 --method iqn[samples=2000000000]": "out of memory",
+    "batch_size=3000000 --steps 60": "out of memory|does not fit into memory|a batch of",
+}
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+def test_what_does_not_fit_under_a_limit_of_addresses_is_refused_in_one_line(tmp_path: Path) -> None:
+    line = [sys.executable, "-c", LIMITED, *TOO_LARGE, "mlp=(8,) --steps 60"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    for (words, message), found in zip(TOO_LARGE.items(), said[:-2], strict=True):
+        assert re.match(r"[12] (True|False) nfdrl: error: ", found), (words, found)
+        assert re.search(message, found), (words, found)
+    assert said[0].startswith("2 False"), "refused before anything is written"
+    assert said[-2] == "0 True ", "what fits is trained"
+    assert said[-1].endswith("Cannot allocate memory"), "a checkpoint that cannot be written is like a full disk"

@@ -205,8 +205,27 @@ def resume(run: Path, *more: str) -> list[str]:
     return ["train", "--no-progress", "--resume", str(run), *more]
 
 
+# A run that waits at its last checkpoint but one for the signal: it cannot end before a test comes to send it.
+HELD = """
+import sys, time
+from nfdrl.cli import main
+from nfdrl.runs.keeping import Checkpoints
+
+save = Checkpoints.save
+
+def held(self, agent, **words):
+    done = save(self, agent, **words)
+    while agent.step == 1400 and not agent.trainer.pausing:
+        time.sleep(0.01)
+    return done
+
+Checkpoints.save = held
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def process(line: list[str]) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "nfdrl", *line]
+    line = [sys.executable, "-c", HELD, *line]
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -259,7 +278,7 @@ def test_a_signal_leaves_a_checkpoint_and_says_how_to_resume(
     with process(words("--out", str(out))) as running:
         wait_for(lambda: len(checkpoints_of(out)) >= 2, running)
         running.send_signal(signal.SIGTERM)
-        said, _ = running.communicate(timeout=60)
+        said, _ = running.communicate(timeout=600)
     assert running.returncode == 128 + signal.SIGTERM
     assert f"nfdrl train --resume {out}" in said
     state = json.loads((checkpoints_of(out)[0] / "state.json").read_text())

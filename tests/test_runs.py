@@ -147,6 +147,14 @@ def test_a_run_stops_at_a_return_and_can_be_resumed(tmp_path: Path) -> None:
         new(tmp_path / "none", evaluate_every=100)
 
 
+@pytest.mark.parametrize(("every", "times"), [(250, 0), (5, 1)])  # a pole takes eight steps to fall
+def test_checkpoints_that_cut_off_every_episode_are_mentioned_once(
+    every: int, times: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new(tmp_path, checkpoint_every=every).train(500 if every > 8 else 30, progress=False)
+    assert capsys.readouterr().err.count("let --checkpoint-every be larger") == times
+
+
 def test_a_folder_that_holds_a_run_is_refused_and_left_as_it_is(whole: Path, tmp_path: Path) -> None:
     files = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
     with pytest.raises(NfdrlError, match=r"holds a run: resume it .*Run.resume.*overwrite=True"):

@@ -203,6 +203,13 @@ def test_a_count_that_learns_nothing_is_refused(name: str, path: str) -> None:
             changed(ALL[name], {path: str(value)}, name)
 
 
+@pytest.mark.parametrize(("name", "path"), [(name, path) for name, path in COUNTS if name in METHODS])
+def test_a_count_beyond_any_memory_is_refused(name: str, path: str) -> None:
+    for value in (2**31 + 1, 10**30 + 1):
+        with pytest.raises(NfdrlError, match="must be at most"):
+            with_value(ALL[name], path, value)
+
+
 @pytest.mark.parametrize(("name", "path"), WIDTHS)
 def test_a_layer_without_units_is_refused(name: str, path: str) -> None:
     for value in ((0,), (8, 0), (-1,)):

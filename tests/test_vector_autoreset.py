@@ -124,8 +124,8 @@ def test_an_observation_that_is_not_finite_is_refused() -> None:
     stream.reset()
     step = stream.step(np.zeros(2, np.int64))
     step.reached[1, 2] = np.nan
-    with pytest.raises(NfdrlError, match="environment 1 gave an observation that is not finite at step 7"):
-        check_step(step, 7)
+    with pytest.raises(NfdrlError, match="environment 1 gave an observation that is not finite"):
+        check_step(step)
 
 
 def test_same_step_without_a_final_observation_is_refused() -> None:

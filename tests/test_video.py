@@ -1,6 +1,7 @@
 """Videos are read back from disk: as many frames as steps, each of the right size, none like the one before."""
 
 import subprocess
+from functools import partial
 from importlib import util
 from itertools import pairwise
 
@@ -13,9 +14,12 @@ from PIL import Image
 
 from nfdrl.agent import Agent
 from nfdrl.cli import main
+from nfdrl.envs.solo import Solo
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation import video
-from nfdrl.evaluation.video import BOTTOM, TOP, Scene, densities, discounted, play, record, rendering_env
+from nfdrl.evaluation.episode import discounted, play, rendering_env
+from nfdrl.evaluation.scene import BOTTOM, TOP, Scene, densities, fitted
+from nfdrl.evaluation.video import record
 from nfdrl.laws import METHODS
 from nfdrl.laws.dirac import DiracLaw
 from nfdrl.laws.mixture import MixtureLaw
@@ -80,7 +84,7 @@ def test_the_laws_of_every_method_can_be_drawn(method, tmp_path):
 def test_the_chosen_action_has_the_colour_and_the_frame_its_picture(saved):
     agent = Agent.load(saved)
     env = rendering_env(agent.source)
-    moments, end = play(agent, env, 0, 4, 100)
+    moments, end = play(agent, Solo(env), 0, 4, partial(fitted, dpi=100))
     env.close()
     assert end == "cut off"
     scene = Scene(moments, ("title", ""), ("left", "right"), "#0072B2", 100, None)

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from nfdrl.runs.session import Run
     from nfdrl.training.callbacks import Evaluate, StopAt, TensorBoard, WeightsAndBiases
     from nfdrl.training.config import TrainConfig
-    from nfdrl.training.presets import PRESETS
+    from nfdrl.training.presets import PRESETS, find_preset
 
 __version__ = version("nfdrl")
 __all__ = [
     "METHODS", "PRESETS", "Agent", "DensityLaw", "Evaluate", "FiniteMDP", "FlowLaw", "Law", "Method", "NfdrlError",
     "Risk", "Run", "StopAt", "TensorBoard", "TorsoSizes", "TrainConfig", "WeightsAndBiases", "__version__",
-    "exact_returns", "parse_risk",
+    "exact_returns", "find_preset", "parse_risk",
 ]  # fmt: skip
 
 _HOMES = {
@@ -42,7 +42,7 @@ _HOMES = {
     "nfdrl.runs.session": ("Run",),
     "nfdrl.training.callbacks": ("Evaluate", "StopAt", "TensorBoard", "WeightsAndBiases"),
     "nfdrl.training.config": ("TrainConfig",),
-    "nfdrl.training.presets": ("PRESETS",),
+    "nfdrl.training.presets": ("PRESETS", "find_preset"),
 }
 
 

@@ -26,6 +26,7 @@ from nfdrl.envs.layers import discount_of
 from nfdrl.envs.make import EnvLike, Source, source_from, source_of
 from nfdrl.envs.stacking import stacked
 from nfdrl.envs.stepping import environments
+from nfdrl.envs.watching import closed_after
 from nfdrl.errors import NfdrlError, check_at_least, whole
 from nfdrl.evaluation.arenas import Arena, given_arena, new_arena
 from nfdrl.evaluation.calibration import Calibration, Scores, calibration_of
@@ -246,15 +247,15 @@ class Agent:
     def _arena(self, count: int, env: EnvLike | None) -> Iterator[Arena]:
         """Where to evaluate: in `env`, in new environments, or in that of training if there is no other."""
         trainer, source = self.trainer, self.source
-        trained = trainer.stepped()
+        trained, limits = trainer.stepped(), self.config.limits()
         if env is not None and env is not source.given:
             source = stacked(source_of(env), self.config.frame_stack)
             _check_spaces(source, self.observation_space, self.action_space)
             if source.given is not None:
-                with given_arena(source.given, trained) as arena:
+                with given_arena(source.given, trained, limits) as arena:
                     yield arena
                 return
-        with new_arena(source, count, trained) as made:
+        with new_arena(source, count, trained, limits) as made:
             if made is not None:
                 yield made
                 return
@@ -265,7 +266,7 @@ class Agent:
             "this environment cannot be copied: evaluating ends its episode; pass another as env=", stacklevel=4
         )
         trainer.cut()
-        with given_arena(source.given, trained) as arena:
+        with given_arena(source.given, trained, limits) as arena:
             yield arena
 
     def calibration(
@@ -281,15 +282,13 @@ class Agent:
 
         Rewards and discount are those of training. Differences of at most `resolution` in the return do not count.
         """
-        sampling = Sampling(episodes, self.config.discount, seed, states)
+        sampling = Sampling(episodes, self.config.discount, seed, states, self.config.limits())
         stream = self.source.for_observation(min(episodes, EVALUATION_ENVS))
         start = int(self.action_space.start)
-        try:
+        with closed_after(stream.close):
             seen = observe(
                 stream, lambda rows: self.predict(rows)[0] - start, self._value, sampling, None if progress else False
             )
-        finally:
-            stream.close()
         parts = []
         for at in range(0, len(seen.returns), LAWS_AT_ONCE):
             rows = slice(at, at + LAWS_AT_ONCE)

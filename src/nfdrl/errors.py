@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+MOST = 2**31 - 1  # of anything that is counted: no array is longer
+MOST_STEPS = 2**62  # of a run
+MOST_EPISODES = 10**8  # of an evaluation
+
+
 class NfdrlError(ValueError):
     """A mistake that the user can correct, explained in one line; the command line prints it and exits with 2."""
 
@@ -27,7 +32,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> NfdrlError:
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     listed = f"(known: {', '.join(choices)})" if hint else f"known: {', '.join(choices)}"
-    return NfdrlError(f"unknown {kind} {name!r}: {hint}{listed}")
+    return NfdrlError(f"unknown {kind} {name!r:.100}: {hint}{listed}")
 
 
 def check_at_least(least: int, **values: int) -> None:
@@ -43,12 +48,26 @@ def check_at_least(least: int, **values: int) -> None:
             raise NfdrlError(f"{name} must be at least {least}, got {value}")
 
 
+def check_at_most(most: int, **values: int) -> None:
+    """Refuse a number above `most`.
+
+    >>> check_at_most(1000, frame_stack=2000)
+    Traceback (most recent call last):
+        ...
+    nfdrl.errors.NfdrlError: frame_stack must be at most 1,000, got 2,000
+    """
+    for name, value in values.items():
+        if value > most:
+            raise NfdrlError(f"{name} must be at most {most:,}, got {value:,}")
+
+
 def check_numbers(settings: Any, kind: type | None = None) -> None:
-    """Refuse settings with a count below 1 or a number that is not finite; with `kind`, among the fields of that."""
+    """Refuse a count below 1 or above `MOST` and a number that is not finite; with `kind`, among the fields of that."""
     for field in fields(kind or settings):
         name, value = field.name, getattr(settings, field.name)
         if field.type in (int, "int"):
             check_at_least(1, **{name: value})
+            check_at_most(MOST, **{name: value})
         if type(value) is float and not math.isfinite(value):
             raise NfdrlError(f"{name} must be finite, got {value}")
 

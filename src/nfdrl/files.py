@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import errno
 import hashlib
 import json
 import os
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +18,12 @@ from typing import Any
 
 from nfdrl.errors import NfdrlError
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ODD = "backslashreplace"  # for the bytes of names that are not UTF-8; JSON reads them back as they were
 CHUNK = 1 << 20
 MAX_JSON = 64 << 20
 
@@ -55,11 +65,17 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileRecord:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file's content; readers see the old or the new, never a part."""
+    """Replace a file's content; readers see the old or the new, never a part. Folders and devices are left alone."""
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "it exists, and is not a file", str(path))
     fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     fresh.unlink(missing_ok=True)
     write_file(fresh, [content])
-    fresh.replace(path)
+    try:
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 
@@ -175,7 +191,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def to_json(content: Mapping[str, Any]) -> bytes:
     """JSON without NaN, with a final newline."""
-    return (json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode(errors=ODD)
 
 
 def from_json(content: bytes, path: Path) -> dict[str, Any]:
@@ -190,6 +206,48 @@ def from_json(content: bytes, path: Path) -> dict[str, Any]:
     return value
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table in a TOML file; one that is too large is not read."""
+    try:
+        _check_length(path.stat().st_size, path)
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise NfdrlError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, NfdrlError):
+            raise
+        raise NfdrlError(f"{path} is not valid TOML: {' '.join(str(error).split())[:200]}") from None
+
+
+def to_toml(content: Mapping[str, Any], comment: str = "") -> bytes:
+    """TOML that `read_toml` reads: values first, then a table per mapping, after a comment.
+
+    >>> print(to_toml({"steps": 1000, "set": {"torso.mlp": [64, 64]}}).decode(), end="")
+    steps = 1000
+    <BLANKLINE>
+    [set]
+    "torso.mlp" = [64, 64]
+    """
+    lines = [f"# {line}".rstrip() for line in comment.splitlines()]
+    tables = {name: value for name, value in content.items() if isinstance(value, Mapping)}
+    lines += [f"{_toml_key(name)} = {_toml(value)}" for name, value in content.items() if name not in tables]
+    for name, table in tables.items():
+        lines += ["", f"[{_toml_key(name)}]", *(f"{_toml_key(key)} = {_toml(value)}" for key, value in table.items())]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
 @contextmanager
 def describing(what: str, path: Path) -> Iterator[None]:
     """Blame the file for whatever Python, Gymnasium or PyTorch raise on values read from it."""
@@ -199,7 +257,7 @@ def describing(what: str, path: Path) -> Iterator[None]:
         raise
     except MemoryError:
         raise NfdrlError(f"{path} describes {what} that does not fit into memory") from None
-    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, csv.Error) as error:
         raise NfdrlError(f"{path} does not describe {what}: {' '.join(repr(error).split())[:300]}") from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +16,17 @@ UNLIMITED = 1 << 60  # cgroup v1 writes "no limit" as a number near 2⁶³
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that this process may still take: the least of what the machine and every control group above it allow."""
+    """Bytes that this process may still take: the least of what the machine, control groups and `ulimit -v` allow."""
     kibibytes = _entry(root / "proc/meminfo", "MemAvailable")
-    found = [*([] if kibibytes is None else [1024 * kibibytes]), *_of_groups(root)]
+    found = [*([] if kibibytes is None else [1024 * kibibytes]), *_of_groups(root), *_of_process(root)]
     return min(found, default=None)
+
+
+def _of_process(root: Path) -> Iterator[int]:
+    """What is left of the addresses that this process may use."""
+    allowed, pages = resource.getrlimit(resource.RLIMIT_AS)[0], "".join(_lines(root / "proc/self/statm")).split()
+    if allowed != resource.RLIM_INFINITY and pages:
+        yield max(0, allowed - int(pages[0]) * resource.getpagesize())
 
 
 def _of_groups(root: Path) -> Iterator[int]:
@@ -100,12 +108,21 @@ def fitting(what: str) -> Iterator[None]:
     """Say what did not fit into memory; PyTorch has no error of its own for that."""
     try:
         yield
+    except NfdrlError:  # which says more
+        raise
     except (MemoryError, OverflowError):
         raise NfdrlError(f"{what} does not fit into memory") from None
     except (RuntimeError, TypeError, ValueError) as error:
         if re.search(r"alloc|memory|overflow|too large|too big|dimension", str(error)):
             raise NfdrlError(f"{what} does not fit into memory") from None
         raise
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an allocation failed, of NumPy or of PyTorch, which has no error of its own for that on a CPU."""
+    return isinstance(error, MemoryError) or bool(
+        re.search(r"can't allocate memory|out of memory|bad_alloc|can't start new thread", str(error))
+    )
 
 
 def check_disk(folder: Path, rows: int, row_bytes: int) -> None:
@@ -120,9 +137,11 @@ def check_disk(folder: Path, rows: int, row_bytes: int) -> None:
 
 
 def gigabytes(count: int) -> str:
-    """An amount in gigabytes.
+    """An amount in gigabytes, a small one in megabytes.
 
-    >>> gigabytes(28_240_000_000)
-    '28.2 GB'
+    >>> gigabytes(28_240_000_000), gigabytes(5_000_000_000_000), gigabytes(151_000)
+    ('28.2 GB', '5,000 GB', '0.151 MB')
     """
-    return f"{count / 1e9:.3g} GB"
+    if count < 1e8:
+        return f"{count / 1e6:.3g} MB"
+    return f"{count / 1e9:,.0f} GB" if count >= 1e12 else f"{count / 1e9:.3g} GB"

@@ -9,11 +9,17 @@ from types import TracebackType
 from typing import TypeVar
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+from rich.table import Table
+from rich.text import Text
 from typing_extensions import Self
 
 T = TypeVar("T")
+
+WIDTH = 165  # of tables that are not printed to a terminal
+ENDLESS = 10_000  # letters, more than any table has in a line
 
 
 class Progress:
@@ -53,6 +59,24 @@ class Progress:
             yield item
             self._bars.update(task, advance=1)
         self._bars.remove_task(task)
+
+
+def print_table(table: Table, console: Console | None = None) -> None:
+    """Print a table: in full width where there is no terminal, narrower in one where it does not fit.
+
+    There, words are broken into lines. Numbers are not, nor are they cut off: half a number looks like another.
+    """
+    console = console or Console()
+    if not console.is_terminal:
+        console = Console(file=console.file, width=WIDTH)
+    elif Measurement.get(console, console.options.update(max_width=ENDLESS), table).maximum > console.width:
+        table.box, table.padding, table.pad_edge = None, (0, 1, 0, 0), False
+        for column in table.columns:
+            column.overflow, column.no_wrap = "fold", False
+            if column.justify == "right":
+                words = [word for cell in column.cells for word in Text.from_markup(str(cell)).plain.split()]
+                column.min_width = max(map(len, words), default=1)
+    console.print(table, crop=False)
 
 
 def say(message: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -13,7 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nfdrl.files import replace_file, to_json
+from nfdrl.errors import NfdrlError
+from nfdrl.files import ODD, read_json, replace_file, to_json
 from nfdrl.provenance import hardware
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 DPI = 150
+OWN = {"version", "date", "command"}  # that every report says of itself
 ROW_KEYS = ("method", "state", "action")
 
 
@@ -57,6 +60,20 @@ def command_of(verb: str, settings: Any) -> str:
     return shlex.join(words)
 
 
+def check_own(out: Path, name: str = "metrics", files: Sequence[str] = ("figure.png", "figure.svg")) -> None:
+    """Refuse a folder whose NAME.json or other files no report wrote: those of a run, or somebody's own."""
+    path = out / f"{name}.json"
+    try:
+        ours = read_json(path).keys() >= OWN
+    except NfdrlError:  # missing, or none of ours
+        ours = False
+    found = [] if ours else [file for file in (path.name, f"{name}.csv", *files) if os.path.lexists(out / file)]
+    if found:
+        raise NfdrlError(
+            f"{str(out)!r} holds a {found[0]!r} that no such command wrote: move it, or name another folder"
+        )
+
+
 def write_report(
     out: Path,
     metrics: Mapping[str, Any],
@@ -73,10 +90,10 @@ def write_report(
     Everything is made before anything is written, so that a failure leaves `out` as it was.
     """
     drawn = {**({} if draw is None else {figure: draw}), **(figures or {})}
-    files = {file: content for stem, made in drawn.items() for file, content in _images(made, stem).items()}
-    files[f"{name}.json"] = to_json(plain(metrics))
+    files = {f"{name}.json": to_json(plain(metrics))}  # first: it tells whose the others are
+    files |= {file: content for stem, made in drawn.items() for file, content in _images(made, stem).items()}
     files |= {f"{table}.csv": _csv(rows) for table, rows in (tables or {}).items()}
-    files |= {file: text.encode() for file, text in (texts or {}).items()}
+    files |= {file: text.encode(errors=ODD) for file, text in (texts or {}).items()}
     out.mkdir(parents=True, exist_ok=True)
     for file, content in files.items():
         replace_file(out / file, content)
@@ -103,7 +120,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
     writer = csv.DictWriter(text, names, extrasaction="ignore")
     writer.writeheader()
     writer.writerows(plain(row) for row in rows)
-    return text.getvalue().encode()
+    return text.getvalue().encode(errors=ODD)
 
 
 def plain_row(row: Mapping[str, Any]) -> Row:

@@ -109,6 +109,35 @@ def apply_settings(words: Iterable[str], config: T, method: U) -> tuple[T, U]:
     return changed(config, texts[0], "run"), changed(method, texts[1], "method")
 
 
+def words_of(settings: Mapping[str, Any], path: str = "") -> list[str]:
+    """The NAME=VALUE words of settings in a file, inner tables by their path; text is read as a word's is.
+
+    >>> words_of({"learning_rate": 0.001, "max_grad_norm": "none", "torso": {"mlp": [64, 64]}})
+    ['learning_rate=0.001', 'max_grad_norm=none', 'torso.mlp=(64, 64)']
+    """
+    words: list[str] = []
+    for name, value in settings.items():
+        words += words_of(value, f"{path}{name}.") if isinstance(value, Mapping) else [f"{path}{name}={_text(value)}"]
+    names = Counter(word.partition("=")[0] for word in words)
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise NfdrlError(f"setting {twice[0]} is given twice")
+    return words
+
+
+def _text(value: Any) -> str:
+    """A value as a word writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(tuple(value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def own_words(words: Iterable[str], settings: Any) -> list[str]:
+    """Those of NAME=VALUE words that name a field of these settings."""
+    known = _reachable(settings)
+    return [word for word in words if split_setting(word)[0].partition(".")[0] in known]
+
+
 def _reachable(settings: Any) -> dict[str, str]:
     """The path of each field by its name: all outer fields, and the inner ones whose name is unique."""
     own = [field.name for field in fields(settings)]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr
 from importlib.metadata import version
 from itertools import groupby
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import torch
 import tyro
@@ -23,9 +23,13 @@ from nfdrl.cli.page import Page
 from nfdrl.cli.paper import Paper
 from nfdrl.cli.report import Report
 from nfdrl.cli.settings import Settings
+from nfdrl.cli.sweep import Sweep
 from nfdrl.cli.train import Train
+from nfdrl.cli.tune import Tune
 from nfdrl.cli.watch import Watch
+from nfdrl.envs.watching import EnvironmentFailure
 from nfdrl.errors import NfdrlError
+from nfdrl.memory import is_out_of_memory
 from nfdrl.progress import say
 
 __all__ = ["main"]
@@ -40,6 +44,8 @@ verbs and an example of each:
   nfdrl paper theory             one figure of the paper, into out/paper/theory
   nfdrl paper all --smoke        all of them, in small
   nfdrl compare --envs mdp3,FrozenLake-v1 --methods nfdrl-s,c51 --out out/compare
+  nfdrl sweep smoke --out out/smoke          many runs, on all cores or on a cluster
+  nfdrl tune tune-cartpole       search for settings; the best is a preset for `nfdrl train`
   nfdrl report out --out out/report      a table and learning curves of all runs in a folder
   nfdrl settings nfdrl-s         every setting of a method; without a name, those of training
   nfdrl page out/cartpole --out law.html     episodes and their laws, in one file for any browser
@@ -50,13 +56,15 @@ verbs and an example of each:
 
 INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
-Verbs = Train | Evaluate | Export | Paper | Compare | Report | Page | Watch | Settings | Bench
+Verbs = Train | Evaluate | Export | Paper | Compare | Sweep | Tune | Report | Page | Watch | Settings | Bench
 Verb = (
     Annotated[Train, tyro.conf.subcommand("train", description=inspect.getdoc(Train))]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate", description=inspect.getdoc(Evaluate))]
     | Annotated[Export, tyro.conf.subcommand("export", description=inspect.getdoc(Export))]
     | Annotated[Paper, tyro.conf.subcommand("paper", description=inspect.getdoc(Paper))]
     | Annotated[Compare, tyro.conf.subcommand("compare", description=inspect.getdoc(Compare))]
+    | Annotated[Sweep, tyro.conf.subcommand("sweep", description=inspect.getdoc(Sweep))]
+    | Annotated[Tune, tyro.conf.subcommand("tune", description=inspect.getdoc(Tune))]
     | Annotated[Report, tyro.conf.subcommand("report", description=inspect.getdoc(Report))]
     | Annotated[Settings, tyro.conf.subcommand("settings", description=inspect.getdoc(Settings))]
     | Annotated[Page, tyro.conf.subcommand("page", description=inspect.getdoc(Page))]
@@ -66,28 +74,57 @@ Verb = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns 0, 2 for a user's mistake, 1 if the machine gave out, 130 if interrupted."""
+    """Run the command line.
+
+    Returns 0, 2 for a user's mistake, 1 if the machine or the environment gave out, 130 if interrupted.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--version"]:
         print(f"nfdrl {version('nfdrl')}")
         return 0
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show ± must not end a run
+    for word in words:
+        if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
+            say(f"error: {word!r:.200} is not text in UTF-8: give it another name")
+            return 2
     verb = parsed(words or ["--help"])
     prepare_torch()
     try:
-        return verb.run()
+        code = verb.run()
+        flush_output()
+        return code
     except NfdrlError as error:
         say(f"error: {error}")
-        return 2
+        return 1 if isinstance(error, EnvironmentFailure) else 2
     except OSError as error:
         where = "" if error.filename is None else f": {str(error.filename)!r}"
         say(f"error: {error.strerror or error}{where}")
+        drop_output()
         return 1
-    except MemoryError:
-        say("error: out of memory")
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        say("error: out of memory: make the replay (buffer_size), batches (batch_size) or the network smaller")
         return 1
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
+
+
+def flush_output() -> None:
+    """Print what is waiting, if there is anywhere to print it: `nfdrl … >&-` has closed it."""
+    stream: TextIO | None = sys.stdout
+    if stream is not None:
+        stream.flush()
+
+
+def drop_output() -> None:
+    """Discard what cannot be printed, on a full disk or to a reader that has gone, so that it does not fail again."""
+    try:
+        flush_output()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parsed(words: Sequence[str]) -> Verbs:

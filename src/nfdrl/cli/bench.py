@@ -12,7 +12,7 @@ import tyro
 
 from nfdrl.errors import check_seed, unknown_name
 from nfdrl.files import check_writable
-from nfdrl.reports import command_of, provenance
+from nfdrl.reports import check_own, command_of, provenance
 
 BENCHMARKS = ("losses", "train", "replay", "checkpoint", "atari", "minatar")
 
@@ -41,6 +41,7 @@ class Bench:
         if self.name not in BENCHMARKS:
             raise unknown_name("benchmark", self.name, BENCHMARKS)
         check_seed(self.seed)
+        check_own(self.out)
         check_writable(self.out)
         from nfdrl.bench.report import hand_over  # takes seconds to import: not for `--help`
 

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import torch
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nfdrl.errors import NfdrlError, check_at_least, unknown_name
+from nfdrl.errors import NfdrlError, check_at_least
 from nfdrl.files import check_writable
-from nfdrl.progress import Progress
-from nfdrl.reports import command_of, plain_row, provenance, write_report
-from nfdrl.settings import read_word, split_word
+from nfdrl.progress import Progress, print_table
+from nfdrl.reports import check_own, command_of, plain_row, provenance, write_report
+from nfdrl.training.schedules import Decay
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from nfdrl.envs.finite import FiniteMDP
-    from nfdrl.evaluation.comparison import Contender, Entry
+    from nfdrl.evaluation.comparison import Entry
 
 ENVS = "mdp1,mdp2,mdp3,FrozenLake-v1,cliff"
-DISCOUNT = 0.95  # if neither the command nor the MDP has one; also the paper's for FrozenLake
 COLUMNS = {"cramer": "Cramér", "w1": "W1", "mean_error": "|mean|", "cvar_error": "|CVaR|"}
-WIDTH = 120  # of tables that are not printed to a terminal
+LABEL = 44  # letters of a method in one line of the figure
 FLOOR = 1e-4  # where a logarithmic axis shows smaller values, 0 included
 
 
@@ -60,6 +57,9 @@ class Compare:
     seeds: int = 3
     """Runs per method, with seeds 0, 1, …"""
 
+    learning_rate_decay: Decay | None = None
+    """constant, linear, quadratic or cosine; by default as each method's rate falls on a table of laws."""
+
     discount: float | None = None
     """Discount of all environments; by default the MDP's own, or 0.95 if it has none."""
 
@@ -74,13 +74,16 @@ class Compare:
 
     def run(self) -> int:
         from nfdrl.evaluation.comparison import Budget, Problem, Store, compare
+        from nfdrl.evaluation.problems import contender, discount_for, finite_mdp
 
         torch.set_num_threads(1)  # the networks are too small to share
         check_at_least(1, steps=self.steps, batch=self.batch, seeds=self.seeds)
         contenders = [contender(word) for word in split_words("methods", self.methods)]
         mdps = {word: finite_mdp(word) for word in split_words("envs", self.envs)}
         budget = Budget(20, 16, 20, 2) if self.smoke else Budget(self.steps, self.batch)
-        discounts = {word: self._discount(mdp) for word, mdp in mdps.items()}
+        budget = replace(budget, learning_rate_decay=self.learning_rate_decay)
+        discounts = {word: discount_for(mdp, self.discount) for word, mdp in mdps.items()}
+        check_own(self.out, files=("comparison.csv", "pairs.csv", "figure.png", "figure.svg"))
         check_writable(self.out)
         begun = time.perf_counter()
         problems = [Problem.of(word, mdp, discounts[word]) for word, mdp in mdps.items()]
@@ -94,17 +97,10 @@ class Compare:
             found = compare(problems, contenders, seeds, budget, store, track)
             entries = list(bars.track(found, "methods compared", len(problems) * len(contenders)))
         names = self._write(entries, time.perf_counter() - begun)
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=WIDTH)
         for problem in problems:
-            console.print(table_of([entry for entry in entries if entry.problem is problem]))
-        console.print(escape(f"written to {self.out}: {', '.join(names)}"), soft_wrap=True)
+            print_table(table_of([entry for entry in entries if entry.problem is problem]))
+        print(f"written to {self.out}: {', '.join(names)}")
         return 0
-
-    def _discount(self, mdp: FiniteMDP) -> float:
-        given = self.discount if self.discount is not None else mdp.discount
-        return mdp.resolve_discount(DISCOUNT if given is None else given)
 
     def _write(self, entries: list[Entry], seconds: float) -> list[str]:
         rows = [plain_row(entry.summary()) for entry in entries]
@@ -131,36 +127,6 @@ def split_words(what: str, text: str) -> list[str]:
     return words
 
 
-def contender(word: str) -> Contender:
-    """The method that a word names, with its settings changed."""
-    from nfdrl.evaluation.comparison import Contender
-    from nfdrl.laws import find_method
-
-    given = split_word(word)[1]
-    return Contender(word, find_method(word), frozenset(given))
-
-
-def finite_mdp(word: str) -> FiniteMDP:
-    """The finite MDP that a word names: one of ours, or a Gymnasium environment with a table."""
-    from nfdrl.envs import FINITE_MDPS
-    from nfdrl.envs.finite import FiniteMDP, check_tabular_id
-
-    name, settings = read_word(word)
-    if name in FINITE_MDPS:
-        known = list(inspect.signature(FINITE_MDPS[name]).parameters)
-        for key in settings:
-            if key not in known:
-                raise unknown_name(f"setting of {name}", key, known)
-        return FINITE_MDPS[name](**settings)
-    check_tabular_id(name, *FINITE_MDPS)
-    try:
-        return FiniteMDP.from_env(name, **settings)
-    except NfdrlError:
-        raise
-    except Exception as error:  # whatever an environment's constructor raises for its settings
-        raise NfdrlError(f"environment {word!r} cannot be made: {error}") from None
-
-
 def table_of(entries: list[Entry]) -> Table:
     """The comparison on one problem, the method nearest to the truth first."""
     problem = entries[0].problem
@@ -169,7 +135,7 @@ def table_of(entries: list[Entry]) -> Table:
         f"{problem.label}, γ = {problem.discount:g}: distance to the {problem.truth.kind} law, mean of {pairs} pairs"
     )
     table = Table(title=escape(title))
-    table.add_column("method", no_wrap=True)
+    table.add_column("method", overflow="fold")  # one with many settings must not crowd out the numbers
     for name in (*COLUMNS.values(), "limit", "outputs", "head", "ms"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in sorted((entry.summary() for entry in entries), key=lambda row: float(row["cramer"])):
@@ -190,7 +156,9 @@ def draw(entries: list[Entry]) -> Figure:
     columns = min(3, len(problems))
     rows = -(-len(problems) // columns)
     methods = max(sum(entry.problem.label == label for entry in entries) for label in problems)
-    made, axes = figure(3.4 * columns + 1.2, (0.28 * methods + 1.0) * rows + 0.4, rows, columns)
+    lines = max(in_lines(entry.contender.label).count("\n") + 1 for entry in entries)
+    width, height = (3.4 if lines == 1 else 5.4), max(0.28, 0.14 * lines)
+    made, axes = figure(width * columns + 1.2, (height * methods + 1.0) * rows + 0.4, rows, columns)
     panels = axes.ravel()
     for ax, label in zip(panels, problems, strict=False):
         draw_panel(ax, label, [entry for entry in entries if entry.problem.label == label])
@@ -198,6 +166,16 @@ def draw(entries: list[Entry]) -> Figure:
         ax.axis("off")
     legend_below(made, panels[0])
     return made
+
+
+def in_lines(label: str) -> str:
+    """A method with many settings in several lines.
+
+    >>> print(in_lines("nfdrl-s[comparison.rooted=true,comparison.averaged=true,samples=500]"))
+    nfdrl-s[comparison.rooted=true,
+    comparison.averaged=true,samples=500]
+    """
+    return fill(label.replace(",", ", "), LABEL, break_on_hyphens=False).replace(", ", ",")
 
 
 def draw_panel(ax: Axes, title: str, entries: list[Entry]) -> None:
@@ -215,6 +193,8 @@ def draw_panel(ax: Axes, title: str, entries: list[Entry]) -> None:
     ax.scatter([], [], marker="D", s=42, color=GREY, label="mean of seeds")
     ax.scatter([], [], s=14, facecolor="white", edgecolor=GREY, label="one seed")
     ax.scatter([], [], marker="|", s=150, color=INK, linewidth=2, label="limit of its family")
-    ax.set(yticks=range(len(entries)), yticklabels=[entry.contender.label for entry in entries], xscale="log")
+    ax.set(yticks=range(len(entries)), xscale="log")
+    labels = [in_lines(entry.contender.label) for entry in entries]
+    ax.set_yticklabels(labels, fontsize=7 if any("\n" in label for label in labels) else None)
     ax.set(title=title, xlabel="Cramér distance to truth")
     ax.invert_yaxis()

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from nfdrl.cli.train import warnings_as_lines
-from nfdrl.errors import NfdrlError, check_at_least, check_seed
+from nfdrl.envs.watching import closed_after
+from nfdrl.errors import MOST_EPISODES, NfdrlError, check_at_least, check_at_most, check_seed
 from nfdrl.files import check_file_name
 
 if TYPE_CHECKING:
     from nfdrl.agent import Agent
-
-
-MOST_EPISODES = 10**8
 
 
 @dataclass(frozen=True)
@@ -78,13 +76,14 @@ class Evaluate:
         from nfdrl.laws import find_method
 
         check_at_least(1, episodes=self.episodes)
-        if self.episodes > MOST_EPISODES:
-            raise NfdrlError(f"episodes must be at most {MOST_EPISODES:,}, got {self.episodes:,}")
+        check_at_most(MOST_EPISODES, episodes=self.episodes)
         check_seed(self.seed)
         if self.out is not None:
             if self.out.exists():
                 raise NfdrlError(f"{str(self.out)!r} exists: name another file")
             check_file_name(self.out)
+        if self.calibration:
+            self._check_calibration()
         if self.video is not None:
             from nfdrl.evaluation.video import check_video
 
@@ -98,28 +97,36 @@ class Evaluate:
             self._record(agent, self.video)
         with warnings_as_lines():
             result = agent.evaluate(self.episodes, self.seed, max_steps=self.max_steps)
-        print(
-            f"return {result.mean:.4g} ± {result.std:.3g} over {self.episodes} episodes "
-            f"(least {result.returns.min():.4g}, most {result.returns.max():.4g}, length {result.lengths.mean():.4g})"
-        )
         if self.out is not None:
             from nfdrl.runs.session import write_evaluation
 
             self.out.parent.mkdir(parents=True, exist_ok=True)
             write_evaluation(self.out, agent, result)
+        print(
+            f"return {result.mean:.4g} ± {result.std:.3g} over {self.episodes} episodes "
+            f"(least {result.returns.min():.4g}, most {result.returns.max():.4g}, length {result.lengths.mean():.4g})"
+        )
         if self.calibration:
             self._calibrate(agent)
         return 0
+
+    def _check_calibration(self) -> None:
+        """Refuse what could not be calibrated or written, before anything is played."""
+        from nfdrl.files import check_writable
+        from nfdrl.reports import check_own
+        from nfdrl.runs.layout import CALIBRATION
+
+        check_own(self.run_folder, CALIBRATION, [f"{CALIBRATION}.png", f"{CALIBRATION}.svg"])
+        if self.run_folder.is_dir():  # loading says what is wrong with others
+            check_writable(self.run_folder)
 
     def _calibrate(self, agent: Agent) -> None:
         from rich.console import Console
 
         from nfdrl.evaluation.calibration_report import draw, said_of, table_of
-        from nfdrl.files import check_writable
         from nfdrl.reports import command_of, provenance, write_report
         from nfdrl.runs.layout import CALIBRATION
 
-        check_writable(self.run_folder)
         found = agent.calibration(self.episodes, self.seed, states=self.states, resolution=self.resolution)
         made_by = {"step": agent.step, "risk": str(agent.risk), **provenance(command_of("evaluate", self))}
         title = f"{agent.source.name}, {agent.step:,} steps"
@@ -132,16 +139,16 @@ class Evaluate:
         print(f"{said_of(found)}\nwritten to {self.run_folder}: {', '.join(written)}")
 
     def _record(self, agent: Agent, path: Path) -> None:
-        from nfdrl.evaluation.video import record, rendering_env
+        from nfdrl.evaluation.episode import rendering_env
+        from nfdrl.evaluation.video import record
 
         if not agent.source.known:
             raise NfdrlError("the saved agent has no environment: name one with --env")
-        env = rendering_env(agent.source)
-        try:
+        limits = agent.config.limits()
+        env = rendering_env(agent.source, limits)
+        with closed_after(env.close):
             made = record(
-                agent, env, path,
-                seed=self.seed, max_steps=self.video_steps, fps=self.fps, discount=agent.config.discount,
+                agent, env, path, seed=self.seed, max_steps=self.video_steps, fps=self.fps,
+                discount=agent.config.discount, limits=limits,
             )  # fmt: skip
-        finally:
-            env.close()
         print(f"video of {made.frames} steps with a return of {made.episode_return:.4g}, {made.end}: {path}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from nfdrl.errors import NfdrlError
+from nfdrl.files import check_file_name
 
 if TYPE_CHECKING:
     from nfdrl.agent import Agent
@@ -56,14 +57,15 @@ class Export:
         need_onnx()
         if self.onnx.exists():
             raise NfdrlError(f"{str(self.onnx)!r} exists: name another file")
+        check_file_name(self.onnx)
         method = None if self.method is None else find_method(self.method)
         torso = None if self.torso is None else _imported(self.torso)
         agent = Agent.load(  # spaces are enough: no environment is made
             self.run_folder, False, method=method, risk=self.risk, torso=torso, device="cpu", replay=False
         )
         name = checkpoint.read(locate(self.run_folder)).config["env"]
-        self.onnx.parent.mkdir(parents=True, exist_ok=True)
         policy = agent.policy(self.levels)
+        self.onnx.parent.mkdir(parents=True, exist_ok=True)
         notes = {"method": agent.method.name, "env": str(name), "risk": str(agent.risk)}
         write_onnx(policy, self.onnx, notes | {"levels": " ".join(policy.columns.names), "step": str(agent.step)})
         self._check(agent, policy)
@@ -88,6 +90,7 @@ def _imported(word: str) -> TorsoLike:
     module, _, name = word.partition(":")
     try:
         found: TorsoLike = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise NfdrlError(f"torso {word!r} cannot be imported: {error}") from None
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        said = " ".join(str(error).split())[:200]
+        raise NfdrlError(f"torso {word!r:.80} cannot be imported: {type(error).__name__}: {said}") from None
     return found

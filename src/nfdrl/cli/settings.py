@@ -27,7 +27,7 @@ class Settings:
     """A method, maybe with settings in brackets; by default the settings of training, which all methods share."""
 
     preset: str = "default"
-    """Show the values of this preset."""
+    """Show the values of this preset, or of a preset file."""
 
     def run(self) -> int:
         from nfdrl.laws import METHODS, find_method

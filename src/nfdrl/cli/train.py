@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 METHOD_HELP = (
     f"{', '.join(METHODS)}, or package.module:METHOD of your own; with settings in brackets: c51[atoms=13]. "
-    "A resumed run needs it only if the method is your own."
+    "By default nfdrl, or what a preset file says. A resumed run needs it only if the method is your own."
 )
 KEPT = ("method", "env", "seed", "preset", "set", "risk", "checkpoint_every", "out")  # by a resumed run
 ON_DISK = "replay_on_disk="  # but for this setting: where files are made is up to this command
@@ -47,7 +47,7 @@ class Train:
     Example: `nfdrl train --method nfdrl-s --env CartPole-v1 --steps 100000 --out out/cartpole`.
     """
 
-    method: Annotated[str, tyro.conf.arg(help=METHOD_HELP)] = "nfdrl"
+    method: Annotated[str | None, tyro.conf.arg(help=METHOD_HELP)] = None
 
     env: str = "CartPole-v1"
     """A Gymnasium id, maybe with settings (`ALE/Pong-v5[sticky=0.25]`); `module:id` imports the module first."""
@@ -62,7 +62,8 @@ class Train:
     """Folder of the run."""
 
     preset: str = "default"
-    """Settings to start from: default, atari, minatar, paper (its table), or paper-literal (its loss as well)."""
+    """Settings to start from: default, atari, minatar, paper (its table), paper-literal (its loss as well), or a .toml
+    file, as `nfdrl tune` writes it."""
 
     set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Settings to change, of the run or of the method: `--set learning_rate=1e-3 n_step=3 comparison.rooted=true`."""
@@ -127,8 +128,11 @@ class Train:
         from nfdrl.runs.session import Run
         from nfdrl.training.presets import find_preset
 
+        if self.exact:
+            raise NfdrlError("only a run that exists can continue as if undisturbed: --exact needs --resume")
         preset = find_preset(self.preset)
-        config, method = apply_settings(self.set, preset.config, find_method(self.method, preset.adapt))
+        method = find_method(preset.method if self.method is None else self.method, preset.adapt)
+        config, method = apply_settings(self.set, preset.config, method)
         run = Run(
             self.out,
             method,
@@ -153,7 +157,7 @@ class Train:
 
         if self.overwrite:
             raise NfdrlError("a run can be resumed or overwritten, not both: leave out --resume or --overwrite")
-        own_method = find_method(self.method) if ":" in self.method else None
+        own_method = find_method(self.method) if self.method is not None and ":" in self.method else None
         on_disk = [word for word in self.set if word.startswith(ON_DISK)]
         allowed = {"method": own_method is not None, "set": len(on_disk) == len(self.set) == 1}
         changed = [name for name in KEPT if self._given(name) is not None and not allowed.get(name)]

@@ -77,6 +77,7 @@ class AtariStream:
     """Games stepped by ALE's own threads; a step is a `send` and a `receive`."""
 
     reset_limit = 0.0  # ALE's resets end
+    current = None
 
     def __init__(self, game: str, protocol: AtariProtocol, num_envs: int) -> None:
         self.env = native(game, protocol, num_envs, AutoresetMode.SAME_STEP)

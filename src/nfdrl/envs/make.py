@@ -104,13 +104,16 @@ class Source:
         """Whether it is a game that we play in ALE's native vector environment."""
         return self.given is None and self.spec is not None and self.spec.entry_point == ATARI_GAME
 
-    def fresh(self) -> Env:
-        """A new environment from the spec."""
+    def fresh(self, render_mode: str | None = None) -> Env:
+        """A new environment from the spec, maybe one that draws itself."""
         if not self.known:
             raise NfdrlError("this agent came without an environment: pass it as `env` to Agent.load")
         if self.spec is None:
             raise NfdrlError("this environment has no id from which another could be made: register it with Gymnasium")
-        return _make(copy.deepcopy(self.spec))
+        spec = copy.deepcopy(self.spec)
+        if render_mode is not None:
+            spec.kwargs["render_mode"] = render_mode
+        return _make(spec)
 
     def _another(self, given: Env) -> Env:
         """One more like the given environment, from its spec or as a copy."""

@@ -12,12 +12,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from nfdrl.envs.watching import EnvironmentFailure, limited
+from nfdrl.envs.watching import Limits, limited
 from nfdrl.errors import NfdrlError
 from nfdrl.observations import flat, has_parts, parts_of, storage_dtype
 
 Array = NDArray[Any]
-RESET_LIMIT = 600.0  # seconds
 LARGEST = float(np.finfo(np.float32).max)  # of what the replay keeps
 
 
@@ -52,6 +51,10 @@ class Stream(Protocol):
     action_space: gymnasium.spaces.Discrete
     reset_limit: float  # seconds that a reset may take; 0 for any time
 
+    @property
+    def current(self) -> int | None:
+        """The environment that is being used, if they are used one after another."""
+
     def reset(self, seed: int | None = None) -> Array:
         """Start an episode in each environment; returns the first observations."""
 
@@ -71,7 +74,7 @@ class DirectStream:
         assert isinstance(envs[0].action_space, gymnasium.spaces.Discrete)
         self.action_space = envs[0].action_space
         self._start = int(self.action_space.start)
-        self.reset_limit = RESET_LIMIT
+        self.reset_limit, self.current = Limits.reset, 0
         self._form = form_of(self.observation_space)
         self._observation = np.zeros((self.num_envs, *self._form.shape), self._form.dtype)
         self._reward = np.zeros(self.num_envs)
@@ -83,6 +86,7 @@ class DirectStream:
         return self._observation
 
     def _reset(self, k: int, seed: int | None = None) -> None:
+        self.current = k
         with limited(self.reset_limit, f"reset of environment {k}"):
             observation = self.envs[k].reset(seed=seed)[0]
         self._observation[k] = self._form.checked(observation, k)
@@ -92,6 +96,7 @@ class DirectStream:
         observation = self._observation
         reached = observation
         for k, chosen in enumerate(action.tolist()):
+            self.current = k
             found, reward[k], terminated[k], truncated[k], _ = self.envs[k].step(chosen + self._start)
             observation[k] = self._form.checked(found, k)
         fresh = terminated | truncated
@@ -113,13 +118,15 @@ class VectorStream:
     gives the final observation in its info; with DISABLED, this class resets it.
     """
 
+    current = None
+
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self.env, self.num_envs = env, env.num_envs
         self.observation_space = env.single_observation_space
         assert isinstance(env.single_action_space, gymnasium.spaces.Discrete)
         self.action_space = env.single_action_space
         self._start = int(self.action_space.start)
-        self.reset_limit = RESET_LIMIT
+        self.reset_limit = Limits.reset
         self._form, self._single = form_of(self.observation_space, self.num_envs), form_of(self.observation_space)
         self._mode = autoreset_mode(env)
         self._ended = np.zeros(self.num_envs, np.bool_)
@@ -264,23 +271,23 @@ def _range(space: gymnasium.Space[Any]) -> tuple[Any, Any] | None:
     return (0, 2) if isinstance(space, gymnasium.spaces.MultiBinary) else None
 
 
-def check_step(step: Step, number: int) -> None:
-    """Refuse what the replay cannot hold: NaN, infinity, numbers beyond float32; errors name step and environment."""
+def check_step(step: Step) -> None:
+    """Refuse what the replay cannot hold: NaN, infinity, numbers beyond float32; errors name the environment."""
     reward = step.reward
     # Python checks a single number faster than NumPy.
     good = abs(reward[0]) <= LARGEST if reward.size == 1 else bool((np.abs(reward) <= LARGEST).all())
     if not good:
         env = int(np.flatnonzero(~(np.abs(reward) <= LARGEST))[0])
-        raise EnvironmentFailure(f"environment {env} gave a reward of {reward[env]} at step {number:,}")
-    check_observation(step.reached, number)
+        raise NfdrlError(f"environment {env} gave a reward of {reward[env]}")
+    check_observation(step.reached)
     if step.observation is not step.reached:  # an episode was reset
-        check_observation(step.observation, number)
+        check_observation(step.observation)
 
 
-def check_observation(observation: Array, number: int) -> None:
-    """Refuse NaN, infinity and numbers beyond float32 in observations of all environments."""
+def check_observation(observation: Array, first: int = 0) -> None:
+    """Refuse NaN, infinity and numbers beyond float32 in observations of all environments from the `first` on."""
     for name in observation.dtype.names or ():
-        check_observation(observation[name], number)
+        check_observation(observation[name], first)
     if observation.dtype.kind != "f":
         return
     # A finite sum has only finite terms; the slow test is for a sum that overflowed, and for more than float32 holds.
@@ -288,5 +295,5 @@ def check_observation(observation: Array, number: int) -> None:
         return
     rows = (np.abs(observation) <= LARGEST).reshape(len(observation), -1).all(-1)
     if not rows.all():
-        env = int(np.flatnonzero(~rows)[0])
-        raise EnvironmentFailure(f"environment {env} gave an observation that is not finite at step {number:,}")
+        env = first + int(np.flatnonzero(~rows)[0])
+        raise NfdrlError(f"environment {env} gave an observation that is not finite")

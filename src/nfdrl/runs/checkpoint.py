@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -101,6 +103,10 @@ def _names_in_use(folder: Path) -> set[str]:
 
 def serialised(tensors: Mapping[str, Tensor]) -> bytes:
     """Tensors as the bytes of a safetensors file."""
+    try:  # safetensors ends the process if it cannot allocate; it and PyTorch make four copies in all
+        np.empty(4 * sum(t.nbytes for t in tensors.values()), np.uint8)
+    except MemoryError:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) from None
     plain = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     return save_tensors(plain)
 

@@ -35,6 +35,10 @@ def _drop_in_child() -> None:
 os.register_at_fork(after_in_child=_drop_in_child)
 
 
+class InUseError(NfdrlError):
+    """Another process is writing to the folder."""
+
+
 @dataclass(frozen=True)
 class Holder:
     """Who has locked a run."""
@@ -136,7 +140,7 @@ def _refuse(path: Path, holder: Holder | None, force: bool) -> None:
     way_out = "wait until it ends, or stop it"
     if elsewhere:
         way_out += "; if that machine no longer runs it, add --force (force=True)"
-    raise NfdrlError(f"{str(path.parent)!r} is in use by {holder or 'another process'}: {way_out}")
+    raise InUseError(f"{str(path.parent)!r} is in use by {holder or 'another process'}: {way_out}")
 
 
 def _write(handle: int, path: Path) -> None:

@@ -42,7 +42,7 @@ def traces(folder: Path) -> list[str]:
 
 def links(run: Path) -> list[str]:
     """Which of the places that a run adds to are symbolic links."""
-    return [name for name in (METRICS, *_FOLDERS) if (run / name).is_symlink()]
+    return [name for name in (METRICS, EVALUATIONS, *_FOLDERS) if (run / name).is_symlink()]
 
 
 def clear(folder: Path) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from nfdrl.errors import NfdrlError
+from nfdrl.errors import MOST_STEPS, NfdrlError
 from nfdrl.files import describing, read_json
-from nfdrl.runs.layout import CONFIG, EVALUATION, METRICS, SUMMARY
+from nfdrl.runs.layout import CONFIG, EVALUATION, MANIFEST, METRICS, SUMMARY
 
 FRAME_SKIP = 4  # frames per agent step of ALE's v5 environments
+FAILED = "failed.json"  # of a trial of `nfdrl sweep` that raised an error
 REPORTED = ("step", "episodes", "episode_return", "steps_per_second")
 
 
@@ -29,7 +30,6 @@ class RunRecord:
     curve: list[dict[str, float]]
     evaluation: dict[str, Any] | None
     resumed: list[int]
-    settings: dict[str, Any]  # of the run and of its method, inner ones by their path
     config: dict[str, Any]
 
     @property
@@ -74,18 +74,28 @@ def find_runs(folder: Path) -> list[RunRecord]:
     return [read_run(path) for path in found]
 
 
+def unmeasured(folder: Path) -> list[str]:
+    """What `find_runs` cannot show, in words: trials of a sweep that failed, and runs without a line of metrics."""
+    failed = {path.parent: f"failed: {path.parent}: {read_json(path).get('error')}" for path in folder.rglob(FAILED)}
+    begun = {
+        path.parent: f"begun, and nothing measured yet: {path.parent}"
+        for path in folder.rglob(CONFIG)
+        if not any((path.parent / name).exists() for name in (METRICS, MANIFEST))
+    }
+    return [words for _, words in sorted((begun | failed).items())]
+
+
 def read_run(folder: Path) -> RunRecord:
     """A run, finished or not; a later evaluation in evaluation.json takes precedence over that in metrics.json."""
     config, summary = read_json(folder / CONFIG), _if_there(folder / SUMMARY)
     curve = _curve(folder / METRICS)
     with describing("a run", folder / CONFIG):
         method, env, seed = str(config["method"]["name"]), str(config["env"]), int(config["seed"])
-        settings = _paths(config["train"]) | _paths(config["method"]["settings"])
     later = _if_there(folder / EVALUATION)
     evaluation = _evaluation(later or summary.get("evaluation"), folder / (EVALUATION if later else SUMMARY))
     with describing("a run", folder):
         resumed = resumes(config | summary, curve)
-    return RunRecord(folder, method, env, seed, curve, evaluation, resumed, settings, config)
+    return RunRecord(folder, method, env, seed, curve, evaluation, resumed, config)
 
 
 def _evaluation(found: Any, path: Path) -> dict[str, Any] | None:
@@ -97,25 +107,6 @@ def _evaluation(found: Any, path: Path) -> dict[str, Any] | None:
     if not isinstance(returns, list) or not all(type(number) in (int, float) for number in [*numbers, *returns]):
         raise NfdrlError(f"{path} does not describe an evaluation: {found!r:.80}")
     return dict(found)
-
-
-def _paths(settings: Mapping[str, Any], start: str = "") -> dict[str, Any]:
-    """Nested settings as one mapping, `{"torso.mlp": [64, 64]}`."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        found |= _paths(value, f"{start}{name}.") if isinstance(value, Mapping) else {f"{start}{name}": value}
-    return found
-
-
-def differing(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    """For each run, the settings in which those of its method differ; what only some versions write is left out."""
-    found = []
-    for run in runs:
-        peers = [other.settings for other in runs if other.method == run.method]
-        shared = [name for name in run.settings if all(name in other for other in peers)]
-        varied = [name for name in shared if any(other[name] != run.settings[name] for other in peers)]
-        found.append({name: run.settings[name] for name in varied})
-    return found
 
 
 def resumes(said: Mapping[str, Any], curve: list[dict[str, float]]) -> list[int]:
@@ -131,4 +122,8 @@ def _if_there(path: Path) -> dict[str, Any]:
 
 def _curve(path: Path) -> list[dict[str, float]]:
     with path.open(newline="", encoding="utf-8") as file, describing("the metrics of a run", path):
-        return [{name: float(row[name] or "nan") for name in REPORTED} for row in csv.DictReader(file)]
+        lines = [{name: float(row[name] or "nan") for name in REPORTED} for row in csv.DictReader(file)]
+        for line in lines:
+            if not 0 <= line["step"] <= MOST_STEPS:
+                raise ValueError(f"the step of a line is {line['step']}")
+        return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import signal
 import time
@@ -16,11 +17,12 @@ from typing_extensions import Self
 from nfdrl.agent import Agent
 from nfdrl.arguments import device_of
 from nfdrl.envs.watching import EnvironmentFailure
-from nfdrl.errors import NfdrlError, check_at_least, whole
+from nfdrl.errors import MOST_EPISODES, MOST_STEPS, NfdrlError, check_at_least, check_at_most, whole
 from nfdrl.evaluation.rollouts import Episodes
 from nfdrl.files import check_writable, describing, read_json, write_json
 from nfdrl.laws import Method, method_config, method_from
 from nfdrl.memory import check_disk
+from nfdrl.progress import say
 from nfdrl.risk import Risk, parse_risk
 from nfdrl.runs import layout
 from nfdrl.runs.checkpoint import Saved
@@ -31,7 +33,7 @@ from nfdrl.runs.signals import pausing_on_signals
 from nfdrl.settings import from_plain, to_plain
 from nfdrl.training.callbacks import Callback, Evaluate, StopAt
 from nfdrl.training.config import TrainConfig
-from nfdrl.training.events import NonFiniteError, Pause, Report
+from nfdrl.training.events import EpisodeEnd, NonFiniteError, Pause, Report
 from nfdrl.training.storing import check_replay_fits, transition_bytes
 from nfdrl.training.trackers import (
     CsvTracker,
@@ -43,6 +45,10 @@ from nfdrl.training.trackers import (
 )
 
 CHECKPOINT_EVERY = 50_000
+TOO_OFTEN = (
+    "warning: no episode has ended since the last checkpoint, and each checkpoint resets all environments: if episodes "
+    "are longer than that, let --checkpoint-every be larger"
+)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -68,6 +74,9 @@ class Upkeep:
     def __post_init__(self) -> None:
         check_at_least(1, checkpoint_every=self.checkpoint_every, keep=self.keep)
         check_at_least(0, evaluate=self.evaluate, evaluate_every=self.evaluate_every)
+        check_at_most(MOST_EPISODES, evaluate=self.evaluate)
+        if self.stop_at is not None and not math.isfinite(self.stop_at):
+            raise NfdrlError(f"stop_at must be finite, got {self.stop_at}")
         if self.evaluate_every and not self.evaluate:
             raise NfdrlError("evaluate_every needs evaluate, the episodes of each evaluation, which is 0")
 
@@ -81,6 +90,11 @@ class Upkeep:
         if self.stop_at is not None:
             made.append(StopAt(self.stop_at, "evaluation" if self.evaluate_every else "training"))
         return made
+
+
+def replay_rows(size: int, upkeep: Upkeep, steps: int) -> int:
+    """How many rows of a replay of this size its files hold at most: its own, and those of kept checkpoints."""
+    return min(size + upkeep.keep * min(upkeep.checkpoint_every, size), 2 * steps)
 
 
 class Run:
@@ -179,30 +193,38 @@ class Run:
         run._open(saved, 0 if saved is None else saved.run.get("metrics_bytes"))
         return run
 
-    def train(self, steps: int | None = None, *, progress: bool = True, callbacks: Iterable[Callback] = ()) -> Self:
+    def train(
+        self,
+        steps: int | None = None,
+        *,
+        progress: bool = True,
+        callbacks: Iterable[Callback] = (),
+        signals: bool = True,
+    ) -> Self:
         """Train until the run has `steps` transitions in total; by default as many as config.json says.
 
         `callbacks` are those of `Agent.learn`; they are not saved.
-        SIGINT, SIGTERM and SIGHUP stop it after the current step, with a checkpoint, and raise `Interrupted`.
+        SIGINT, SIGTERM and SIGHUP stop it after the current step, with a checkpoint, and raise `Interrupted`; without
+        `signals`, they do what they did before.
         """
         total = self._total(steps)
         if not self._begun:
             self._check_room(total)
         check_writable(self.folder)
         with claimed(self.folder, force=self._force) as self._claim:
-            return self._train(total, progress, callbacks)
+            return self._train(total, progress, callbacks, signals)
 
-    def _train(self, total: int, progress: bool, callbacks: Iterable[Callback]) -> Self:
+    def _train(self, total: int, progress: bool, callbacks: Iterable[Callback], signals: bool) -> Self:
         self._prepare(total)
         started, report = time.perf_counter(), None
         if self.agent.step < total:
-            with pausing_on_signals(self.agent.trainer) as received:
+            with pausing_on_signals(self.agent.trainer, enabled=signals) as received:
                 try:
                     report = self._learn(total, received, progress, callbacks)
                 except NonFiniteError as error:
                     raise self._failed(error) from None
                 except EnvironmentFailure as error:
-                    raise NfdrlError(f"{error}; {self._rescued()}") from error
+                    raise EnvironmentFailure(f"{error}; {self._rescued()}") from error
             if received and self.agent.step < total:
                 raise Interrupted(received[0], self.agent.step, self.folder)
             last = self.agent.step >= total
@@ -224,6 +246,7 @@ class Run:
         if not isinstance(total, int):
             raise NfdrlError(f"the run in {str(self.folder)!r} has no number of steps: pass `steps` (--steps)")
         check_at_least(1, steps=total)
+        check_at_most(MOST_STEPS, steps=total)
         done = self.agent.step
         if done > total or (done == total and (self.folder / layout.SUMMARY).exists()):
             raise NfdrlError(f"the run in {str(self.folder)!r} already has {done:,} steps: ask for more")
@@ -250,12 +273,12 @@ class Run:
         check_replay_fits(agent.source, agent.config)
         if agent.config.replay_on_disk:
             check_writable(Path(agent.config.replay_on_disk))
-        rows = min(size + upkeep.keep * min(upkeep.checkpoint_every, size), 2 * steps)
+        rows = replay_rows(size, upkeep, steps)
         check_disk(self.folder, rows, transition_bytes(agent.source, agent.config))
 
     def _learn(self, total: int, received: list[int], progress: bool, callbacks: Iterable[Callback]) -> Report | None:
         """Train with checkpoints until the end, a signal, or a callback that stops it; returns the last report."""
-        agent, last = self.agent, None
+        agent, last, ended, warned = self.agent, None, False, False
         for name in (layout.SUMMARY, layout.EVALUATION):  # they describe an earlier agent
             (self.folder / name).unlink(missing_ok=True)
         trackers = self._trackers(total, progress)
@@ -264,11 +287,17 @@ class Run:
         for event in agent.events(total - agent.step, trackers, callbacks=all_callbacks, **asked):
             if isinstance(event, Report):
                 last = event
+            elif isinstance(event, EpisodeEnd):
+                ended = True
             elif isinstance(event, Pause):
                 self._claim.check()
                 self._checkpoints.save(agent, regular=event.regular, after=self._metrics.sync)
                 if received:
                     break
+                if not ended and not warned:
+                    say(TOO_OFTEN)
+                    warned = True
+                ended = False
         return last
 
     def _trackers(self, total: int, progress: bool) -> list[Tracker]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from nfdrl.engines import ENGINES, EngineName
-from nfdrl.errors import NfdrlError, check_at_least, unknown_name
+from nfdrl.envs.watching import Limits
+from nfdrl.errors import NfdrlError, check_at_least, check_at_most, unknown_name
 from nfdrl.laws.base import Method
 from nfdrl.learner import Optimisation
 from nfdrl.networks import TorsoSizes
@@ -17,6 +18,7 @@ FrameReplay = Literal["auto", "on", "off", "compressed"]
 FRAME_REPLAYS: tuple[FrameReplay, ...] = ("auto", "on", "off", "compressed")
 ReturnRange = Literal["observed", "method"]
 RETURN_RANGES: tuple[ReturnRange, ...] = ("observed", "method")
+MOST_FRAMES = 1_000  # of a stack, whose space takes memory before anything else is checked
 COUNTS = ("batch_size", "buffer_size", "train_every", "n_step", "num_envs", "target_every", "report_every")
 
 
@@ -75,19 +77,23 @@ class TrainConfig:
     # whether numbers are brought to mean 0 and variance 1 by what training has seen; images never are
     normalise_observations: bool = False  # ours
     # seconds after which an environment that is being reset has hung; 0 for never
-    reset_limit: float = 600.0  # ours
+    reset_limit: float = Limits.reset  # ours
+    # seconds after which a step has hung; 0 for never
+    step_limit: float = Limits.step  # ours
     # the layers below the head
     torso: TorsoSizes = field(default_factory=TorsoSizes)  # ours, and Mnih et al. 2015 for images
 
     def __post_init__(self) -> None:
         check_at_least(1, **{name: getattr(self, name) for name in COUNTS})
         check_at_least(1, frame_stack=self.frame_stack)
+        check_at_most(MOST_FRAMES, frame_stack=self.frame_stack)
         check_at_least(0, learning_starts=self.learning_starts)
         for name in ("discount", "epsilon_start", "epsilon_end", "epsilon_fraction"):
             if not 0 <= getattr(self, name) <= 1:
                 raise NfdrlError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
-        if not 0 <= self.reset_limit < math.inf:
-            raise NfdrlError(f"reset_limit must be at least 0 and finite, got {self.reset_limit}")
+        for name in ("reset_limit", "step_limit"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise NfdrlError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
         if self.buffer_size // self.num_envs < self.n_step + 2:
             least = (self.n_step + 2) * self.num_envs
             raise NfdrlError(f"buffer_size must be at least (n_step + 2) · num_envs = {least}, got {self.buffer_size}")
@@ -104,6 +110,10 @@ class TrainConfig:
     def of_method(self, method: Method) -> TrainConfig:
         """The settings with the method's own learning rate, where they have none."""
         return self if self.learning_rate is not None else replace(self, learning_rate=method.learning_rate)
+
+    def limits(self) -> Limits:
+        """The part that whoever plays episodes needs."""
+        return Limits(self.reset_limit, self.step_limit)
 
     def optimisation(self) -> Optimisation:
         """The part that the learner needs."""

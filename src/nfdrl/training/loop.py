@@ -19,7 +19,7 @@ from nfdrl.engines import Work, engine_for
 from nfdrl.envs.layers import AnyEnv, layers, restore_statistics, statistics, trace_of
 from nfdrl.envs.make import Source
 from nfdrl.envs.stepping import Step, Stream, check_observation, check_step, environments
-from nfdrl.envs.watching import Blaming
+from nfdrl.envs.watching import Blaming, watched
 from nfdrl.laws.base import Method
 from nfdrl.learner import Learner
 from nfdrl.networks import Network
@@ -138,7 +138,8 @@ class Trainer:
         """
         self.running = True
         try:
-            yield from self._run(steps, pause_every, total_steps)
+            with watched(self._blaming, self.config.step_limit):
+                yield from self._run(steps, pause_every, total_steps)
         finally:
             self.running = False
 
@@ -156,7 +157,7 @@ class Trainer:
             action = self._act(observation, epsilon)
             with self._blaming.at(self.step):
                 step = stream.step(action)
-            check_step(step, self.step)
+                check_step(step)
             added = replay.add(action, step, self._explored(len(action)))
             observation = self._typed(step.observation)
             self.step += added
@@ -205,7 +206,7 @@ class Trainer:
     def _reset(self) -> Array:
         with self._blaming.at(self.step):
             first = self.stream.reset(seed=reset_seed(self.seed, self.step))
-        check_observation(first, self.step)
+            check_observation(first)
         observation = self._typed(first)
         self.replay.start(observation)
         self._return, self._length = np.zeros(len(observation)), np.zeros(len(observation), np.int64)

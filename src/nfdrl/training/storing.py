@@ -31,12 +31,17 @@ def transition_bytes(source: Source, config: TrainConfig) -> int:
     return row_bytes(source.observation_space, stores_frames(source, config))
 
 
-def check_replay_fits(source: Source, config: TrainConfig) -> None:
-    """Refuse a replay that this machine cannot hold."""
+def resident_bytes(source: Source, config: TrainConfig) -> int:
+    """The bytes of memory that a transition takes in the replay."""
     row = COLUMN_BYTES if config.replay_on_disk else transition_bytes(source, config)
     if config.frame_replay == "compressed":
-        row = COLUMN_BYTES + row // 4  # the games we tried took a thirtieth to a fifth
-    check_memory(config.buffer_size, row)
+        return COLUMN_BYTES + row // 4  # the games we tried took a thirtieth to a fifth
+    return row
+
+
+def check_replay_fits(source: Source, config: TrainConfig) -> None:
+    """Refuse a replay that this machine cannot hold."""
+    check_memory(config.buffer_size, resident_bytes(source, config))
     check_batch(config.batch_size, 2 * row_bytes(source.observation_space))
 
 
