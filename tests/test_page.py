@@ -512,6 +512,19 @@ def test_the_slider_changes_what_a_live_agent_does(live, visit):
         page.wait_for_function(first, arg=name)  # one episode follows the other
 
 
+def test_agents_changed_before_they_answer_leave_no_complaint(live, visit):
+    page = visit(live[0], offline=False)
+    page.locator(".agents select").evaluate(
+        """(chooser) => {
+          for (let k = 0; k < 12; k++) {  // faster than any connection is made, and more than may play at once
+            chooser.selectedIndex = k % chooser.length;
+            chooser.dispatchEvent(new Event('change', { bubbles: true }));
+          }
+        }"""
+    )
+    page.wait_for_selector(".law.chosen")
+
+
 def test_runs_and_checkpoints_that_come_later_appear(live, trained, visit):
     address, run = live
     page = visit(address + "#train", offline=False)

@@ -126,7 +126,7 @@ export class PlayView {
     seed.addEventListener("change", () => this.restart());
     this.seeds.replaceChildren(h("label", { class: "field" }, h("span", {}, "seed"), seed));
     this.stage.replaceChildren(empty("Loading the agent…"));
-    const player = new LivePlayer(id, {
+    this.player = new LivePlayer(id, {
       hello: ({ agent, table }) => {
         const again = this.agent?.run.id === agent.run.id && this.episode !== null;
         this.model.agents.set(agent.run.id, agent);
@@ -135,12 +135,8 @@ export class PlayView {
         this.setPlaying(true);
       },
       step: (step) => this.arrived(step),
-      closed: (reason) => {
-        if (this.player === player)
-          this.stage.replaceChildren(empty(reason || "The server has closed the connection."));
-      },
+      closed: (reason) => this.stage.replaceChildren(empty(reason || "The server has closed the connection.")),
     });
-    this.player = player;
   }
 
   /** Build what depends on the agent alone. */
