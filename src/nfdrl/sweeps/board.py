@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -53,28 +54,56 @@ def glimpse(folder: Path) -> Glimpse | None:
         return None
 
 
-class Board:
-    """How a sweep stands: live on a terminal, a line per ended trial elsewhere; and `sweep.csv`, `sweep.json`."""
+class LiveBoard(ABC):
+    """A table that is shown while something runs, on a terminal only."""
 
-    def __init__(self, trials: Sequence[Trial], out: Path, made_by: Mapping[str, Any], console: Console) -> None:
-        self.trials, self.out, self.console = trials, out, console
-        self.outcomes: dict[str, dict[str, Any]] = {}
-        self._made_by, self._begun = made_by, time.time()
-        self._glimpses: dict[str, Glimpse | None] = {}  # of running trials
-        self._most = 1  # trials at once
-        self._looked = self._written = 0.0
-        self._live = Live(console=console, get_renderable=self._shown, auto_refresh=False, transient=True)
+    def __init__(self, console: Console, *, by_itself: bool) -> None:
+        """Refreshed once per second by a thread, or by `refresh` alone."""
+        self.console, self._by_itself = console, by_itself
+        self._live: Live | None = None
+
+    @abstractmethod
+    def _shown(self) -> Group:
+        """The table as it now stands."""
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
+            often: dict[str, Any] = {"auto_refresh": self._by_itself, "refresh_per_second": 1}
+            self._live = Live(console=self.console, get_renderable=self._shown, transient=True, **often)
             self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.console.is_terminal:
+        self.close()
+
+    def refresh(self) -> None:
+        """Show the table as it now stands."""
+        if self._live is not None:
+            self._live.refresh()
+
+    def close(self) -> None:
+        """Show it no more."""
+        if self._live is not None:
             self._live.stop()
+
+
+@final
+class Board(LiveBoard):
+    """How a sweep stands: live on a terminal, a line per ended trial elsewhere; and `sweep.csv`, `sweep.json`."""
+
+    def __init__(self, trials: Sequence[Trial], out: Path, made_by: Mapping[str, Any], console: Console) -> None:
+        super().__init__(console, by_itself=False)
+        self.trials, self.out = trials, out
+        self.outcomes: dict[str, dict[str, Any]] = {}
+        self._made_by, self._begun = made_by, time.time()
+        self._glimpses: dict[str, Glimpse | None] = {}  # of running trials
+        self._most = 1  # trials at once
+        self._looked = self._written = 0.0
+
+    def close(self) -> None:
+        super().close()
         self.write()
 
     @property
@@ -108,8 +137,7 @@ class Board:
                     markup=False,
                     soft_wrap=True,
                 )
-        if self.console.is_terminal:
-            self._live.refresh()
+        self.refresh()
 
     def _look(self) -> None:
         """Find the running trials, by their locks, and see how far they are."""

@@ -5,19 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, final
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
-from typing_extensions import Self
 
 from nfdrl.reports import Row, write_report
 from nfdrl.settings import words_of
-from nfdrl.sweeps.board import duration, glimpse
+from nfdrl.sweeps.board import LiveBoard, duration, glimpse
 from nfdrl.sweeps.spec import listed
 from nfdrl.sweeps.tuning_spec import Settings, TuneSpec
 from nfdrl.sweeps.tuning_trial import Record, folder_of
@@ -56,26 +53,16 @@ def said_of(settings: Settings) -> str:
     return " ".join(words_of(short))
 
 
-class TuneBoard:
+@final
+class TuneBoard(LiveBoard):
     """How a tuning stands: live on a terminal, a line per ended trial elsewhere."""
 
     def __init__(self, spec: TuneSpec, out: Path, console: Console) -> None:
-        self.spec, self.out, self.console = spec, out, console
+        super().__init__(console, by_itself=True)
+        self.spec, self.out = spec, out
         self.records: dict[int, Record] = {}
         self._earlier: dict[int, int] = {}  # steps that trials had when this driver met them
         self._begun = time.monotonic()
-        self._live = Live(console=console, get_renderable=self._shown, refresh_per_second=1, transient=True)
-
-    def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.console.is_terminal:
-            self._live.stop()
 
     def update(self, record: Record) -> None:
         """Show a trial as it now stands, and keep the best setting so far."""
