@@ -102,7 +102,7 @@ def draw(result: Result) -> Figure:
         fontsize=9.5,
     )
     axes[0][0].set(ylabel="surrogate loss of the learned law", yscale="log")
-    axes[0][1].set(ylabel="Cramér distance to the law of the targets", yscale="log")
+    axes[0][1].set(ylabel="Cramér distance to the truth", yscale="log")
     for ax in axes[0]:
         ax.axvline(100, color="black", linewidth=0.8, linestyle="--")
         ax.set(xlabel="base samples (dashed: 100)", xscale="log")
