@@ -187,6 +187,7 @@ COMMANDS = [
     *(f"sweep sweep-{name}.toml --estimate" for name in ("many-seeds", "wide-grid", "rate", "env")),
     *(f"sweep {word} --out new" for word in ("nope", "''", "file.txt", "run", LONG, "../x", "'[x]'", "tune-cpus.toml")),
     *(f"sweep good.toml --out new --cpus {word}" for word in ("0", "-1", "x", "1.5", "1 --address auto")),
+    *(f"sweep good.toml --out new --only {word}" for word in ("nope", "''", "'*/nfdrl/*' 'x*'")),
     *(f"sweep good.toml --out {word}" for word in ("file.txt", "file.txt/x", "foreign", LONG)), "sweep",
     *(f"tune tune-{name}.toml --out new" for name in TUNINGS),
     *(f"tune {word} --out new" for word in ("nope", "''", "file.txt", "run", LONG, "smoke", "sweep-twice.toml")),

@@ -8,7 +8,7 @@ import pytest
 
 from nfdrl.agent import Agent
 from nfdrl.envs.make import source_of
-from nfdrl.envs.minatar import GAMES, MinAtarGame
+from nfdrl.envs.minatar import GAMES, MinAtarGame, register_minatar
 from nfdrl.networks import SmallCNN
 from nfdrl.training.config import TrainConfig
 
@@ -60,6 +60,7 @@ def test_an_agent_takes_the_small_network() -> None:
 
 
 def test_actions_have_names() -> None:
+    register_minatar()
     assert gymnasium.make("MinAtar/Breakout-v1").unwrapped.get_action_meanings() == ["NOOP", "LEFT", "RIGHT"]
     every = gymnasium.make("MinAtar/Breakout-v1", minimal_actions=False)
     assert every.unwrapped.get_action_meanings() == ["NOOP", "LEFT", "UP", "RIGHT", "DOWN", "FIRE"]

@@ -20,7 +20,7 @@ from nfdrl.runs.claim import claimed
 from nfdrl.sweeps import trial
 from nfdrl.sweeps.board import Board, glimpse
 from nfdrl.sweeps.driver import Place, demands, started
-from nfdrl.sweeps.spec import SHIPPED, check_trials, find_spec, read_spec
+from nfdrl.sweeps.spec import SHIPPED, check_trials, find_spec, read_spec, select
 from nfdrl.sweeps.trial import Resources, attempt, check_begun, ended
 
 TINY = """
@@ -439,3 +439,16 @@ def test_an_estimate_covers_every_trial_and_writes_nothing(tmp_path, capsys, mon
         assert cli.main(["sweep", "spec.toml", "--estimate"]) == 0
         assert f"{trials} trials: " in capsys.readouterr().out
     assert os.listdir(tmp_path) == ["spec.toml"]
+
+
+def test_a_part_of_a_sweep_is_chosen_by_the_names_of_its_folders():
+    trials = read_spec(find_spec("control")).trials()
+    assert len(select(trials, ["CartPole-v1/*"])) == 7 * 5 + 3 * 3
+    assert {trial.method for trial in select(trials, ["*/dqn/*", "*/iqn/*"])} == {"dqn", "iqn"}
+    assert [trial.name for trial in select(trials, ["*/er-dqn/seed-4"])] == [
+        trial.name for trial in trials if (trial.method, trial.seed) == ("er-dqn", 4)
+    ]
+    with pytest.raises(
+        NfdrlError, match=r"^only 'dqn': no trial fits, they are named like 'CartPole-v1/nfdrl/seed-0'$"
+    ):
+        select(trials, ["CartPole-v1/*", "dqn"])

@@ -46,6 +46,9 @@ class Sweep:
     address: str | None = None
     """A Ray cluster, `auto` for the one of this machine or `ray://HOST:10001`; by default this machine alone."""
 
+    only: tuple[str, ...] = ()
+    """Run a part of it: trials whose folders fit a pattern, such as 'CartPole-v1/*' or '*/dqn/*'."""
+
     cpus: int | None = None
     """How many of this machine's cores to use; by default all."""
 
@@ -58,18 +61,22 @@ class Sweep:
     def run(self) -> int:
         from nfdrl.sweeps.board import Board
         from nfdrl.sweeps.driver import Place, imported_ray, run_sweep
-        from nfdrl.sweeps.spec import check_trials, find_spec, read_spec
+        from nfdrl.sweeps.spec import check_trials, find_spec, read_spec, select
+        from nfdrl.sweeps.trial import ended
 
         path = find_spec(self.spec)
         spec, out = read_spec(path), self.out or Path("out/sweep") / path.stem
         trials, place = spec.trials(), Place(self.address, self.cpus)
         check_trials(trials)
+        every, trials = trials, select(trials, self.only) if self.only else trials
         if self.estimate:
             print_estimate(trials, spec.resources, place)
             return 0
         imported_ray()
         check_own(out, "sweep", files=())
         check_writable(out)
+        chosen = set(trials)
+        trials = [one for one in every if one in chosen or "result" in (ended(one, out) or {})]  # done ones stay listed
         console = Console(stderr=True)
         board = Board(trials, out, provenance(command_of("sweep", self)), console)
         try:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -153,6 +154,14 @@ def check_trials(trials: Sequence[Trial]) -> None:
     for trial in {trial.cell: trial for trial in trials}.values():
         with naming(trial.name):
             trial.check()
+
+
+def select(trials: Sequence[Trial], patterns: Sequence[str]) -> list[Trial]:
+    """Trials whose folder fits one of the patterns, in which * stands for anything; one that fits none is refused."""
+    for pattern in patterns:
+        if not any(fnmatchcase(trial.name, pattern) for trial in trials):
+            raise NfdrlError(f"only {pattern!r}: no trial fits, they are named like {trials[0].name!r}")
+    return [trial for trial in trials if any(fnmatchcase(trial.name, pattern) for pattern in patterns)]
 
 
 def find_spec(word: str) -> Path:
