@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 QUADRATURE_POINTS = 2048
 HALVES = (torch.float16, torch.bfloat16)
 SHOWN = 6  # laws in a repr
-TabularDecay = Literal["linear", "quadratic"]
+TabularDecay = Literal["linear", "cosine"]
 
 
 class Law(ABC):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nfdrl.numerics.constants import constant
+
+ValueAndSlope = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Distance(ABC):
@@ -32,21 +35,26 @@ class Distance(ABC):
 
     def __call__(self, predicted: Tensor, target: Tensor, log_densities: tuple[Tensor, Tensor] | None = None) -> Tensor:  # noqa: ARG002
         """The distance of each row; shapes (B, N), (B, M) → (B,), and of the log-densities, where they are needed."""
-        return root(cast(Tensor, _Squared.apply(predicted, target, self)), self.rooted)  # type: ignore[no-untyped-call]
+        return root(squared(predicted, target, self.value_and_slope), self.rooted)
 
     def gain(self, samples: int) -> float:  # noqa: ARG002
         """What a loss over so many returns multiplies the distance by."""
         return 1.0
 
 
+def squared(predicted: Tensor, target: Tensor, measure: ValueAndSlope) -> Tensor:
+    """What `measure` finds, with its gradient; shapes (B, N), (B, M) → (B,)."""
+    return cast(Tensor, _Squared.apply(predicted, target, measure))  # type: ignore[no-untyped-call]
+
+
 class _Squared(torch.autograd.Function):
     """A squared distance whose gradient is found together with its value."""
 
     @staticmethod
-    def forward(ctx: Any, predicted: Tensor, target: Tensor, distance: Distance) -> Tensor:
-        value, slope = distance.value_and_slope(predicted, target)
+    def forward(ctx: Any, predicted: Tensor, target: Tensor, measure: ValueAndSlope) -> Tensor:
+        value, slope = measure(predicted, target)
         # The distance is the same from either side.
-        other = distance.value_and_slope(target, predicted)[1] if ctx.needs_input_grad[1] else None
+        other = measure(target, predicted)[1] if ctx.needs_input_grad[1] else None
         ctx.save_for_backward(slope, other)
         return value
 
@@ -57,9 +65,9 @@ class _Squared(torch.autograd.Function):
         return *(None if slope is None else row * slope for slope in ctx.saved_tensors), None
 
 
-def root(squared: Tensor, rooted: bool) -> Tensor:
+def root(value: Tensor, rooted: bool) -> Tensor:
     """The root where it is asked for; a floor of one rounding keeps its gradient finite at zero."""
-    return (squared.clamp_min(0) + torch.finfo(squared.dtype).eps ** 2).sqrt() if rooted else squared
+    return (value.clamp_min(0) + torch.finfo(value.dtype).eps ** 2).sqrt() if rooted else value
 
 
 @constant

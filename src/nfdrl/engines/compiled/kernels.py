@@ -21,6 +21,7 @@ from nfdrl.laws.dirac import DQN
 from nfdrl.laws.flow import MIN_SCALE, FlowMethod, zero_point
 from nfdrl.laws.quantile import QRDQN
 from nfdrl.losses.distance import Distance
+from nfdrl.losses.continuous import Continuous
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.grid import LARGEST_FORM, GridDistance, quadratic_form
 from nfdrl.losses.surrogate import Surrogate
@@ -165,7 +166,7 @@ def _quantile(method: QRDQN, _: torch.Generator | None) -> Kernel:
 
 @final
 class FlowKernel(Kernel):
-    """`FlowMethod` and `AnchoredMethod` with an exact distance, or one on a shared grid with a relative bandwidth."""
+    """`FlowMethod` and `AnchoredMethod` with a distance that has no bandwidth, or one relative to a shared grid."""
 
     def __init__(
         self, method: FlowMethod | AnchoredMethod, law: flow.Law, gain: float, generator: torch.Generator | None
@@ -194,13 +195,13 @@ class FlowKernel(Kernel):
         target = bellman(y[rows:])
         if self._terminal_std > 0:
             target += F(self._terminal_std) * bellman.terminal * z
-        losses, slope = self._distance(y[:rows], target)
+        losses, slope = self._distance(y[:rows], target, z)
         return losses, flow.gradient(slope, raw, self._law, z, saved)
 
-    def _distance(self, y: Array, target: Array) -> tuple[Array, Array]:
+    def _distance(self, y: Array, target: Array, z: Array) -> tuple[Array, Array]:
         how = self.method.comparison
-        if isinstance(how, Exact):
-            losses, slopes = flow.merge(y, target)
+        if isinstance(how, Exact | Continuous):
+            losses, slopes = flow.lines(y, target, z) if isinstance(how, Continuous) else flow.merge(y, target)
             return losses * self._gain, slopes * self._gain
         size = how.points(self.method.samples)
         step_sum, intervals = F(how.margins), F(size - 1)
@@ -235,4 +236,5 @@ def _anchored(method: AnchoredMethod, generator: torch.Generator | None) -> Kern
 
 def _has_kernel(how: Distance) -> bool:
     on_samples = isinstance(how, Surrogate) and how.support != "shared"
-    return not how.rooted and not on_samples and isinstance(how, GridDistance | Exact) and how.bandwidth == 0
+    plain = isinstance(how, Continuous) or (isinstance(how, GridDistance | Exact) and how.bandwidth == 0)
+    return plain and not how.rooted and not on_samples
