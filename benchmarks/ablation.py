@@ -27,6 +27,7 @@ from nfdrl.laws import METHODS
 from nfdrl.laws.anchored import AnchoredMethod, anchored_law
 from nfdrl.laws.base import Law, LinearHead, Method, TabularDecay
 from nfdrl.laws.flow import FlowLaw, inverse_softplus
+from nfdrl.losses.exact import Exact
 from nfdrl.progress import Progress
 from nfdrl.reports import provenance, write_report
 
@@ -67,7 +68,7 @@ class SoftplusMethod(Method):
     """The anchored method with softplus amplitudes; `anchor` None puts the location in the middle of the support."""
 
     anchor: float | None = None
-    inner: AnchoredMethod = field(default_factory=AnchoredMethod)
+    inner: AnchoredMethod = field(default_factory=lambda: ANCHORED)
 
     @property
     def tabular_rate(self) -> float:
@@ -90,7 +91,7 @@ class SoftplusMethod(Method):
 
 Rung = Callable[[float, float], Method]  # lowest and highest return → method
 
-ANCHORED = AnchoredMethod()
+ANCHORED = AnchoredMethod(comparison=Exact())
 LADDER: dict[str, Rung] = {
     "paper's form": lambda low, high: METHODS["nfdrl-e"].within(low, high),
     "free location": lambda low, high: SoftplusMethod(None, replace(ANCHORED, unit=high - low)),
@@ -98,7 +99,9 @@ LADDER: dict[str, Rung] = {
     "|raw|": lambda low, high: replace(ANCHORED, anchor=1.0, unit=high - low),
     "s = ½": lambda low, high: replace(ANCHORED, anchor=0.5, unit=high - low),
     "unit = range/4": lambda low, high: ANCHORED.within(low, high),
-    "s = 0 instead": lambda low, high: replace(ANCHORED.within(low, high), anchor=0.0),
+    "continuous": lambda low, high: METHODS["nfdrl"].within(low, high),
+    "s = 0 instead": lambda low, high: AnchoredMethod(anchor=0.0).within(low, high),
+    "s = 1 instead": lambda low, high: AnchoredMethod(anchor=1.0).within(low, high),
 }
 
 

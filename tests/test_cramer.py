@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.flow import FlowLaw
 from nfdrl.losses import grid as grid_losses
+from nfdrl.losses.continuous import Continuous
 from nfdrl.losses.exact import Exact, cramer_exact
 from nfdrl.losses.l2 import L2
 from nfdrl.losses.surrogate import Surrogate, cramer_surrogate
@@ -33,7 +34,7 @@ SMOOTHED = {
     "l2": L2(),
 }
 ON_A_GRID = {"shared": Surrogate(), "l2": L2()}
-KINDS = {"exact": Exact()} | SMOOTHED
+KINDS = {"exact": Exact(), "continuous": Continuous()} | SMOOTHED
 BANDWIDTHS = {  # in the returns' own unit, relative to their range, and the larger of the two
     "absolute": {"bandwidth": 0.1, "relative_bandwidth": 0.0},
     "relative": {"bandwidth": 0.0, "relative_bandwidth": 0.03},
@@ -51,7 +52,7 @@ pytestmark = pytest.mark.usefixtures("double")
 
 def with_width(how, **width):
     """The same distance with another bandwidth, where it has one."""
-    return how if isinstance(how, Exact) else replace(how, **width)
+    return how if isinstance(how, Exact | Continuous) else replace(how, **width)
 
 
 def at_samples(how):
@@ -248,7 +249,8 @@ def test_one_sample_per_law_is_enough(how):
 @every_kind
 def test_distances_are_symmetric_and_positive(how):
     x, y = (part.detach() for part in two_laws())
-    assert_close(how(x, y), how(y, x))
+    # Only one of the two CDFs is continuous, so that the sides differ by what a step is worth.
+    assert_close(how(x, y), how(y, x), **({"rtol": 0.05, "atol": 1e-3} if isinstance(how, Continuous) else {}))
     assert (how(x, y) > 0).all()
 
 

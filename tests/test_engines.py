@@ -29,6 +29,7 @@ from nfdrl.laws.dirac import DQN
 from nfdrl.laws.flow import MIN_SCALE, FlowLaw, zero_point
 from nfdrl.laws.quantile import QRDQN
 from nfdrl.learner import Learner, Optimisation
+from nfdrl.losses.exact import Exact
 from nfdrl.losses.grid import GridDistance
 from nfdrl.losses.l2 import L2
 from nfdrl.losses.surrogate import Surrogate
@@ -54,6 +55,8 @@ VARIANTS = METHODS | {
     "densities": replace(FLOW, comparison=L2()),
     "nfdrl, mean anchor": replace(METHODS["nfdrl"], anchor=1.0, unit=3.0, start=0.3),
     "nfdrl, median anchor": replace(METHODS["nfdrl"], anchor=0.0, unit=0.1),
+    "nfdrl, exact": replace(METHODS["nfdrl"], comparison=Exact(), unit=2.0),
+    "nfdrl, random points": replace(METHODS["nfdrl"], points="random"),
     "nfdrl, surrogate": replace(METHODS["nfdrl"], comparison=Surrogate(), unit=2.0),
     "nfdrl-s, rooted": replace(FLOW, comparison=Surrogate(rooted=True)),  # no kernel: its loss is the graph's
 }

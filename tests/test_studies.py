@@ -1,11 +1,11 @@
 """The scripts behind the documentation run in a small form, and what they add to the package does what it says."""
 
 import csv
+import json
 import runpy
 from pathlib import Path
 
 import matplotlib.image
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -72,12 +72,11 @@ def test_the_figures_of_the_law_are_drawn(tmp_path):
         assert image.std() > 0.02
 
 
-def test_the_exact_laws_are_the_fixed_point_of_the_targets_of_all_outcomes():
-    lake = script("benchmarks/history.py")["Lake"]()
-    target = lake.bootstrapped(None, exact=True)(lake.exact[64])
-    assert target.shape == (44, 3 * 64)
-    apart = np.abs(target.reshape(44, 64, 3) - lake.exact[64][:, :, None]).mean((1, 2))  # Wasserstein distances
-    assert apart.max() < 0.01
-    sampled = lake.bootstrapped(np.random.default_rng(0), exact=True)
-    means = np.mean([sampled(lake.exact[64]).mean(1) for _ in range(400)], 0)
-    assert np.abs(means - lake.exact[64].mean(1)).max() < 0.05
+def test_the_study_of_rates_measures_each_of_them(tmp_path, monkeypatch):
+    path = tmp_path / "rates.json"
+    words = ["--envs", "mdp2", "--rates", "1e-3", "3e-2", "--seeds", "0", "1", "--steps", "200", "--batch", "8"]
+    monkeypatch.setattr("sys.argv", ["rates.py", *words, "--out", str(path)])
+    script("benchmarks/rates.py")["main"]()
+    slow, fast = json.loads(path.read_text())["rows"]
+    assert (slow["rate"], fast["rate"], fast["seeds"]) == (1e-3, 3e-2, [0, 1])
+    assert fast["cramer"] < slow["cramer"]  # 200 updates are few

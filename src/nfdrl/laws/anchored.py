@@ -92,7 +92,7 @@ class AnchoredMethod(Method):
     """A flow law with free amplitudes and an anchored location, learned by a Cramér-type distance in its own units."""
 
     # distance between the predicted law and its target: continuous, exact, surrogate or l2
-    comparison: Continuous | Exact | Surrogate | L2 = field(default_factory=Continuous)  # ours: no bandwidth to choose
+    comparison: Continuous | Exact | Surrogate | L2 = field(default_factory=Continuous)  # ours: closer laws than exact
     # components of the flow's mixture
     components: int = 4  # paper, table of hyper-parameters: n_components; 13 outputs per action, as many as the paper's
     # returns of each law that are compared

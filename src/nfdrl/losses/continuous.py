@@ -53,9 +53,7 @@ class Continuous(Distance):
         measure = partial(self.value_and_slope, levels=levels)
         return root(squared(predicted, target.detach(), measure), self.rooted)
 
-    def value_and_slope(
-        self, predicted: Tensor, target: Tensor, levels: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def value_and_slope(self, predicted: Tensor, target: Tensor, levels: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """D² and 2(G(yᵢ) − τᵢ)/N; where G jumps, its middle."""
         n = predicted.shape[-1]
         at = midpoints(n, predicted) if levels is None else levels

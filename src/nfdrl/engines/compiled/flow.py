@@ -1,7 +1,7 @@
 """The arithmetic of flow laws on the CPU, compiled: each function is one pass over memory.
 
-The float32 counterpart of `laws.flow`, `losses.exact`, `losses.continuous` and `losses.grid`, which are the definition; the tests hold
-these functions to them. A hundred small operations become five calls, which saves most of the time of an update.
+The float32 counterpart of `laws.flow` and `laws.anchored`, which are the definition; the tests hold these functions
+to them. A hundred small operations become five calls, which saves most of the time of an update.
 
 Numbers that are not finite stay so: a row that has one gets a loss of NaN.
 
@@ -14,19 +14,16 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nfdrl.engines.compiled.jit import HALF, ONE, TWO, ZERO, Array, F, compiled, compiled_sums, inlined
 
 # What is added to raw outputs; the least scale; the unit of returns; the anchor, negative where there is none; and the
 # limits of anchored locations and scales.
 Law = tuple[Array, F, F, F, F, F]
-Grid = tuple[F, F, F, int]
 
 LOG2_E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 LEAST_EXPONENT = F(-87.0)  # e⁻⁸⁷ is the smallest normal float
 SQRT_HALF, TWO_OVER_SQRT_PI = F(math.sqrt(0.5)), F(2 / math.sqrt(math.pi))
-EPS = F(np.finfo(np.float32).eps)
 
 
 @inlined
@@ -153,6 +150,15 @@ def normal_cdf(z: Any) -> Any:
     """Φ(z)."""
     t = z * SQRT_HALF
     return HALF + HALF * erf_of(t, exp_negative(-t * t))
+
+
+@compiled
+def levels(z: Array) -> Array:
+    """Φ at base points; shape (N,)."""
+    result = np.empty(len(z), np.float32)
+    for k in range(len(z)):
+        result[k] = normal_cdf(z[k])
+    return result
 
 
 @inlined
@@ -285,137 +291,3 @@ def to_raw(result: Any, to_middle: Any, raw: Any, law: Any, parts: Any, bounds: 
                 result[i, b] = (result[i, b] - to_bound[b]) * parts[0, i, b]
         for b in range(rows):
             result[3 * n, b] = to_bound[b] * unit * sigmoid(columns[3 * n, b] + shift[3 * n])
-
-
-@compiled
-def merge(y: Array, v: Array) -> tuple[Array, Array]:
-    """The squared Cramér distance of sorted samples, and its slope in the first (see `losses.exact`)."""
-    rows, n, m = len(y), y.shape[1], v.shape[1]
-    values, slopes = np.empty(rows, np.float32), np.empty((rows, n), np.float32)
-    up, down = ONE / F(n), ONE / F(m)
-    for b in range(rows):
-        total, before, last = ZERO, ZERO, ZERO
-        i, j = 0, 0
-        while i < n or j < m:
-            own = j >= m or (i < n and y[b, i] <= v[b, j])
-            here = y[b, i] if own else v[b, j]
-            if i + j:
-                total += before * before * (here - last)
-            # Counted rather than accumulated, so that F − G is exactly zero at the end.
-            after = F(i + 1) * up - F(j) * down if own else F(i) * up - F(j + 1) * down
-            if own:
-                slopes[b, i] = before * before - after * after
-                i += 1
-            else:
-                j += 1
-            before, last = after, here
-        values[b] = total
-    return values, slopes
-
-
-@compiled
-def lines(y: Array, v: Array, z: Array) -> tuple[Array, Array]:
-    """The squared distance to a CDF of straight lines, and its slope in the returns (see `losses.continuous`)."""
-    rows, n, last = len(y), y.shape[1], y.shape[1] + 1
-    values, slopes = np.empty(rows, np.float32), np.empty((rows, n), np.float32)
-    knots, areas, rises = np.empty(n + 2, np.float32), np.empty(n + 2, np.float32), np.empty(n + 1, np.float32)
-    heights, gain = np.zeros(n + 2, np.float32), TWO / F(n)
-    for k in range(n):
-        heights[k + 1] = normal_cdf(z[k])
-    heights[last] = ONE
-    below, above = ZERO, ZERO  # the outermost lines, in those beside them
-    if n > 1:
-        below = heights[1] / (heights[2] - heights[1])
-        above = (ONE - heights[n]) / (heights[n] - heights[n - 1])
-    for b in range(rows):
-        # Returns are counted from the lowest knot, so that small distances keep their digits.
-        low = v[b, 0]
-        before, after = below * (v[b, min(1, n - 1)] - low), above * (v[b, n - 1] - v[b, max(n - 2, 0)])
-        knots[0] = ZERO
-        for k in range(n):
-            knots[k + 1] = (v[b, k] - low) + before
-        knots[last] = knots[n] + after
-        areas[0] = ZERO
-        for k in range(n + 1):
-            width = knots[k + 1] - knots[k]
-            rises[k] = (heights[k + 1] - heights[k]) / width
-            areas[k + 1] = areas[k] + HALF * (heights[k] + heights[k + 1]) * width
-        total, j = ZERO, 0
-        for i in range(n):
-            x = (y[b, i] - low) + before
-            while j <= last and knots[j] < x:
-                j += 1
-            height, area = ZERO, ZERO
-            if j > last:
-                height, area = ONE, areas[last] + (x - knots[last])
-            elif j > 0:
-                inside = x - knots[j - 1]
-                height = heights[j - 1] + inside * rises[j - 1]
-                area = areas[j - 1] + HALF * (heights[j - 1] + height) * inside
-            if j <= last and knots[j] == x:  # the middle of a jump, where returns coincide
-                k = j
-                while k < last and knots[k + 1] == x:
-                    k += 1
-                height = HALF * (heights[j] + heights[k])
-            level = heights[i + 1]
-            total += (area - areas[i + 1]) - level * (x - knots[i + 1])
-            slopes[b, i] = gain * (height - level)
-        values[b] = gain * total
-    return values, slopes
-
-
-@inlined
-def share_out(samples: Any, mass: Any, low: Any, step: Any, offset: Any, masses: Any, lefts: Any) -> None:
-    """Share the mass of each sample between its two neighbours on the grid."""
-    for k in range(len(samples)):
-        position = (samples[k] - low) / step + offset
-        left = min(max(int(position), 0), len(masses) - 2)
-        lefts[k] = left
-        right = (position - F(left)) * mass
-        masses[left] += mass - right
-        masses[left + 1] += right
-
-
-@compiled
-def spread_masses(y: Array, v: Array, grid: Grid) -> tuple[Array, NDArray[np.int32], Array]:
-    """Signed masses (B, inner) of both laws on the grid of each row, the grid points left of `y`, and the steps.
-
-    The grid is the number of its steps, their sum in joint ranges, the position of the smallest sample and the number
-    of points that can hold mass.
-    """
-    intervals, margins, offset, inner = grid
-    rows, n, m = len(y), y.shape[1], v.shape[1]
-    masses, steps = np.zeros((rows, inner), np.float32), np.empty(rows, np.float32)
-    lefts = np.zeros((rows, n), np.int32)
-    for b in range(rows):
-        low, high = min(y[b, 0], v[b, 0]), max(y[b, n - 1], v[b, m - 1])
-        least = max(high, -low) * (TWO * EPS) + EPS
-        step = max(high - low, least) * margins / intervals
-        # A parameter that is not finite spoils all returns of its row.
-        steps[b] = step + ZERO * (y[b, 0] + y[b, n - 1] + v[b, 0] + v[b, m - 1])
-        if not math.isfinite(steps[b]):
-            steps[b] = F(np.nan)
-            continue
-        share_out(y[b], ONE / F(n), low, step, offset, masses[b], lefts[b])
-        share_out(v[b], -ONE / F(m), low, step, offset, masses[b], np.empty(m, np.int32))
-    return masses, lefts, steps
-
-
-@compiled
-def read_pull(
-    masses: Array, pull: Array, lefts: NDArray[np.int32], steps: Array, surrogate: bool, gain: F
-) -> tuple[Array, Array]:
-    """Values (B,) and slopes in the samples (B, N) of the quadratic form whose product with the masses is `pull`."""
-    rows, n = lefts.shape
-    values, slopes = np.empty(rows, np.float32), np.empty((rows, n), np.float32)
-    for b in range(rows):
-        step = steps[b]
-        total = ZERO
-        for g in range(masses.shape[1]):
-            total += masses[b, g] * pull[b, g]
-        values[b] = gain * (total * step if surrogate else total / step)
-        factor = gain * TWO / F(n) * (ONE if surrogate else ONE / (step * step))
-        for k in range(n):
-            left = lefts[b, k]
-            slopes[b, k] = (pull[b, left + 1] - pull[b, left]) * factor
-    return values, slopes

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from nfdrl.bellman import Valuation
-from nfdrl.engines.compiled import flow
+from nfdrl.engines.compiled import distances, flow
 from nfdrl.engines.compiled.jit import Array, F
 from nfdrl.engines.compiled.quantile import quantile_huber
 from nfdrl.laws.anchored import NARROWEST, REACH, WIDEST, AnchoredMethod, anchored_zero
@@ -20,8 +20,8 @@ from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
 from nfdrl.laws.flow import MIN_SCALE, FlowMethod, zero_point
 from nfdrl.laws.quantile import QRDQN
-from nfdrl.losses.distance import Distance
 from nfdrl.losses.continuous import Continuous
+from nfdrl.losses.distance import Distance
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.grid import LARGEST_FORM, GridDistance, quadratic_form
 from nfdrl.losses.surrogate import Surrogate
@@ -200,20 +200,23 @@ class FlowKernel(Kernel):
 
     def _distance(self, y: Array, target: Array, z: Array) -> tuple[Array, Array]:
         how = self.method.comparison
-        if isinstance(how, Exact | Continuous):
-            losses, slopes = flow.lines(y, target, z) if isinstance(how, Continuous) else flow.merge(y, target)
+        if isinstance(how, Continuous):
+            losses, slopes = distances.lines(y, target, flow.levels(z))
+            return losses * self._gain, slopes * self._gain
+        if isinstance(how, Exact):
+            losses, slopes = distances.merge(y, target)
             return losses * self._gain, slopes * self._gain
         size = how.points(self.method.samples)
         step_sum, intervals = F(how.margins), F(size - 1)
         if size <= LARGEST_FORM:
             offset, form = quadratic_form(how, size, torch.float32, CPU)
-            masses, lefts, steps = flow.spread_masses(y, target, (intervals, step_sum, F(offset), len(form)))
+            masses, lefts, steps = distances.spread_masses(y, target, (intervals, step_sum, F(offset), len(form)))
             pull = masses @ form.numpy()
         else:
             width = (size - 1) * how.relative_bandwidth / how.margins
-            masses, lefts, steps = flow.spread_masses(y, target, (intervals, step_sum, F(MARGIN * width), size))
+            masses, lefts, steps = distances.spread_masses(y, target, (intervals, step_sum, F(MARGIN * width), size))
             pull = how.pull(torch.from_numpy(masses), width).numpy()
-        return flow.read_pull(masses, pull, lefts, steps, how.power == 1, self._gain)
+        return distances.read_pull(masses, pull, lefts, steps, how.power == 1, self._gain)
 
 
 @kernel_of.register
