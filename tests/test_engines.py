@@ -21,12 +21,16 @@ from torch.testing import assert_close
 from nfdrl import engines
 from nfdrl.engines.base import Work
 from nfdrl.engines.compiled import flow
+from nfdrl.engines.compiled.heads import head_kernel_of
 from nfdrl.engines.compiled.kernels import Bellman, kernel_of
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
 from nfdrl.laws.flow import MIN_SCALE, FlowLaw, zero_point
+from nfdrl.laws.fraction import FQF
+from nfdrl.laws.implicit import IQN
+from nfdrl.laws.monotone import UMDQN
 from nfdrl.laws.quantile import QRDQN
 from nfdrl.learner import Learner, Optimisation
 from nfdrl.losses.exact import Exact
@@ -40,6 +44,7 @@ from nfdrl.risk import parse_risk
 
 FLOW = METHODS["nfdrl-s"]
 WITH_KERNEL = ["dqn", "c51", "qr-dqn", "nfdrl", "nfdrl-s", "nfdrl-e"]
+WITH_HEAD_KERNEL = ["iqn", "fqf", "umdqn"]
 VARIANTS = METHODS | {
     "dqn without threshold": DQN(huber_threshold=None),
     "c51, few atoms": C51(atoms=2, v_min=-0.5, v_max=0.5),
@@ -58,6 +63,10 @@ VARIANTS = METHODS | {
     "nfdrl, exact": replace(METHODS["nfdrl"], comparison=Exact(), unit=2.0),
     "nfdrl, random points": replace(METHODS["nfdrl"], points="random"),
     "nfdrl, surrogate": replace(METHODS["nfdrl"], comparison=Surrogate(), unit=2.0),
+    "iqn, pinball, fewer targets": IQN(samples=9, target_samples=5, cosines=7, hidden=11, huber_threshold=0.0),
+    "fqf, few fractions": FQF(fractions=5, hidden=11, huber_threshold=0.3),
+    "umdqn, few points": UMDQN(points=4, v_min=-1.0, v_max=2.0, hidden=9),
+    "umdqn, odd points, returns beyond the range": UMDQN(points=31, v_min=0.2, v_max=0.5, hidden=17),
     "nfdrl-s, rooted": replace(FLOW, comparison=Surrogate(rooted=True)),  # no kernel: its loss is the graph's
 }
 ACTIONS, ROWS = 3, 32
@@ -189,10 +198,6 @@ def test_compiled_cvar_matches_the_law(alpha, size):
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("name", METHODS)
 def test_both_engines_compute_the_same_update_on_every_torso(space, name):
-    if space == "states" and name in ("iqn", "fqf", "umdqn"):
-        with pytest.raises(NfdrlError, match="no linear layers"):  # neither in the torso nor in the head
-            both_engines(METHODS[name], space)
-        return
     assert_same(both_engines(METHODS[name], space), batch_of(space))
 
 
@@ -209,7 +214,7 @@ def test_both_engines_choose_the_same_actions_by_any_risk(name, risk):
     assert np.array_equal(compiled.engine.greedy(observation)[clear], graph.engine.greedy(observation)[clear])
 
 
-@pytest.mark.parametrize("name", WITH_KERNEL)
+@pytest.mark.parametrize("name", WITH_KERNEL + WITH_HEAD_KERNEL)
 def test_a_risk_other_than_the_mean_keeps_the_kernel(name):
     pair = both_engines(METHODS[name], risk="cvar:0.2", double_q=True)
     assert "layers and loss" in pair[0].engine.reason
@@ -224,6 +229,84 @@ def test_the_means_of_a_kernel_match_the_laws(name):
         wanted = learner.online.head.read(raw).mean()
     found = kernel_of(METHODS[name], None).means(raw.numpy().reshape(ROWS, ACTIONS, -1))
     assert_close(torch.from_numpy(found), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("space", ["numbers", "states"])
+@pytest.mark.parametrize("name", WITH_HEAD_KERNEL)
+def test_the_means_of_a_head_kernel_match_the_laws(name, space):
+    learner = learner_of(METHODS[name], space)
+    with torch.no_grad():
+        features = learner.online.torso(batch_of(space).observation)
+        wanted = learner.online.head(features).mean()
+    found = head_kernel_of(METHODS[name], learner.online.head, None).means(features.numpy())
+    assert_close(torch.from_numpy(found), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", WITH_HEAD_KERNEL)
+def test_gradients_of_a_head_with_a_kernel_replace_those_of_the_last_update(name):
+    learner, batch = learner_of(METHODS[name], max_grad_norm=1e-3), batch_of()
+    _, wanted = gradient_of(learner, batch)
+    assert learner.engine.accumulating() == []
+    learner._gradient.fill_(7.0)
+    learner.generator.manual_seed(2)
+    learner.engine.differentiate(batch)
+    assert torch.equal(learner._gradient, wanted)
+
+
+@pytest.mark.parametrize("base", [IQN, FQF, UMDQN])
+def test_a_method_that_derives_from_another_does_not_get_its_kernel(base):
+    class Derived(base):
+        def loss(self, predicted, target, generator=None):
+            return 3 * super().loss(predicted, target, generator)
+
+    plain, derived = (learner_of(method(), engine="compiled") for method in (base, Derived))
+    assert "loss is PyTorch's" in derived.engine.reason
+    (loss, _), (tripled, _) = (gradient_of(learner, batch_of()) for learner in (plain, derived))
+    assert tripled == pytest.approx(3 * loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", WITH_HEAD_KERNEL)
+def test_features_that_are_all_zero_are_learned_from_as_well(name):
+    pair = both_engines(METHODS[name])
+    for learner in pair:
+        with torch.no_grad():  # the torso's last layer is silent for every observation
+            learner.online.torso.layers[-1].bias.fill_(-1e3)
+    assert_same(pair, batch_of())
+
+
+def monotone_head(draw, width, points, size):
+    """A head whose first layer bends inside the range, beyond it, at its ends, or not at all."""
+    head = UMDQN(points=points, v_min=-1.0, v_max=2.0, hidden=width).head(4, ACTIONS)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(torch.from_numpy(draw.normal(scale=size, size=tuple(parameter.shape))))
+        slopes = head.from_return.weight
+        slopes[draw.random(width) < 0.2] = 0.0
+        slopes[draw.random(width) < 0.2] *= 100.0
+    return head
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(4, 40), st.sampled_from([0.05, 0.5, 1.5]))
+def test_a_monotone_network_walked_from_bend_to_bend_is_the_network(seed, width, points, size):
+    draw = np.random.default_rng(seed)
+    head = monotone_head(draw, width, points, size)
+    features = torch.from_numpy(draw.normal(size=(6, 4)).astype(np.float32))
+    features[0] = 0.0
+    wanted = head(features).cumulative.detach().numpy()
+    kernel = head_kernel_of(UMDQN(points=points, v_min=-1.0, v_max=2.0, hidden=width), head, None)
+    found = kernel._cumulative(features.numpy(), np.tile(np.arange(ACTIONS), (6, 1)))
+    assert np.abs(found - wanted).max() < 1e-4 * max(1.0, size**4)
+    reward, discount = draw.normal(size=6).astype(np.float32), np.float32([0.0, 0.3, 0.99, 1.0, 0.5, 0.0])
+    chosen = draw.integers(ACTIONS, size=6)
+    law = (
+        head(features).select(torch.from_numpy(chosen)).bootstrap(torch.from_numpy(reward), torch.from_numpy(discount))
+    )
+    target = kernel.target(features.numpy(), chosen, Bellman(reward, discount))
+    grid = torch.linspace(-1.0, 2.0, points)
+    off = np.abs(target - law.cdf(grid).detach().numpy())
+    away = np.abs(grid.numpy() - reward[:, None]) > 1e-5  # where rounding does not decide on which side of a step
+    assert off[away].max() < 4e-4 * max(1.0, size**4)
 
 
 @settings(max_examples=60, deadline=None)
@@ -305,7 +388,7 @@ def test_an_engine_says_why_it_runs(monkeypatch):
         engines.engine_for(Work(FLOW, network), "compiled")
     own = copy.deepcopy(network).float()
     own.torso = nn.Sequential(nn.Linear(5, 128), nn.ReLU())
-    assert "no linear layers" in engines.engine_for(Work(FLOW, own)).reason
+    assert "not one of nfdrl's" in engines.engine_for(Work(FLOW, own)).reason
     monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "numba" else find_spec(name))
     assert "pip install numba" in learner_of(FLOW).engine.reason
 
@@ -356,6 +439,18 @@ for name, outputs in (("qr-dqn", 200), ("nfdrl-s", 13), ("nfdrl-e", 13), ("nfdrl
         found.update(np.ascontiguousarray(part).tobytes())
     if name != "qr-dqn":
         found.update(kernel.values(raw[:, None], CVaR(0.1)).tobytes())
+from nfdrl.engines.compiled.heads import head_kernel_of
+for name in ("iqn", "fqf", "umdqn"):
+    torch.manual_seed(0)
+    head, generator = METHODS[name].head(24, 3), torch.Generator().manual_seed(0)
+    for parameter in head.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    features, following = draws.normal(size=(2, 64, 24)).clip(0).astype(np.float32)
+    kernel, action = head_kernel_of(METHODS[name], head, generator), draws.integers(3, size=64)
+    share = np.full(64, 1 / 64, np.float32)
+    parts = kernel.differentiate(features, action, lambda: kernel.target(following, action, bellman), share)
+    for part in (*parts, kernel.means(features), *(p.grad.numpy() for p in head.parameters())):
+        found.update(np.ascontiguousarray(part).tobytes())
 weights = torch.from_numpy(draws.normal(size=5_000).astype(np.float32))
 from nfdrl.engines.compiled.adam import NumbaAdam
 adam = NumbaAdam(weights, weights.flip(0).contiguous(), 1e-3, 1e-8)

@@ -78,16 +78,16 @@ class Torso(nn.Module, ABC):
 
 
 class OneHot(Torso):
-    """A finite state as a one-hot row; a linear head on it is a table."""
+    """A finite state as a one-hot row, then fully connected layers; without them a linear head on it is a table."""
 
-    def __init__(self, n: int, start: int = 0) -> None:
-        super().__init__(n, ())
-        self.start = start
+    def __init__(self, n: int, start: int = 0, widths: Sequence[int] = ()) -> None:
+        super().__init__(n, widths)
+        self.n, self.start = n, start
 
     def stem(self, observation: Tensor) -> Tensor:
         """Integers (...) to rows (..., n)."""
         index = observation.long() - self.start
-        return nn.functional.one_hot(index, self.features).to(torch.get_default_dtype())
+        return nn.functional.one_hot(index, self.n).to(torch.get_default_dtype())
 
 
 class MultiOneHot(Torso):

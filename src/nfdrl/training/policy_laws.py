@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import nn
 
 from nfdrl.envs.finite import FiniteMDP
 from nfdrl.errors import NfdrlError, check_at_least
 from nfdrl.laws.base import Law, Method
 from nfdrl.learner import Learner, Optimisation
-from nfdrl.networks import MLP, Network, OneHot, table
+from nfdrl.networks import Network, OneHot, table
 from nfdrl.replay import Batch
 from nfdrl.training.schedules import Decay, decay
 
@@ -90,7 +89,7 @@ def tabular_network(method: Method, states: int, actions: int) -> Network:
     """
     if not method.embeds_states:
         return table(method, states, actions)
-    torso = nn.Sequential(OneHot(states), MLP(states, (EMBEDDING,)))
+    torso = OneHot(states, widths=(EMBEDDING,))
     return Network(torso, method.head(EMBEDDING, actions))
 
 

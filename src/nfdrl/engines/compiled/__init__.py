@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import ClassVar, cast, final
 
 import numpy as np
@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from nfdrl.bellman import bellman_target
 from nfdrl.engines.base import Array, Engine, Work
 from nfdrl.engines.compiled.adam import NumbaAdam
+from nfdrl.engines.compiled.heads import head_kernel_of
 from nfdrl.engines.compiled.kernels import Bellman, kernel_of
 from nfdrl.engines.compiled.layers import Trunk, linear_layers
 from nfdrl.engines.graph import descend
 from nfdrl.laws.base import LinearHead
-from nfdrl.networks import OwnTorso, Parts
+from nfdrl.networks import OwnTorso, Parts, Torso
 from nfdrl.replay import Batch
 
 __all__ = ["CompiledEngine", "obstacle"]
@@ -27,8 +28,10 @@ def obstacle(work: Work) -> str | None:
     """Why this engine cannot run; None where it can."""
     if isinstance(work.online.torso, Parts | OwnTorso):
         return "observations have several parts" if isinstance(work.online.torso, Parts) else "the torso is your own"
-    if not linear_layers(work.online):
-        return "the network has no linear layers of a torso that nfdrl knows"
+    if not isinstance(work.online.torso, Torso):
+        return "the torso is not one of nfdrl's"
+    if not linear_layers(work.online) and head_kernel_of(work.method, work.online.head, None) is None:
+        return "the network has no linear layers that nfdrl knows"
     for parameter in work.online.parameters():
         if parameter.device.type != "cpu" or parameter.dtype != torch.float32:
             return f"the network's weights are {parameter.dtype} on {parameter.device}, not torch.float32 on the CPU"
@@ -42,9 +45,11 @@ class CompiledEngine(Engine):
     name: ClassVar[str] = "compiled"
 
     def __init__(self, work: Work, reason: str = "") -> None:
-        head = work.online.head
-        self._kernel = kernel_of(work.method, work.generator) if isinstance(head, LinearHead) else None
-        how = "layers and loss" if self._kernel is not None else "layers (this method's loss is PyTorch's)"
+        heads = [None if network is None else network.head for network in (work.online, work.target)]
+        self._kernel = kernel_of(work.method, work.generator) if isinstance(heads[0], LinearHead) else None
+        self._heads = [None if head is None else head_kernel_of(work.method, head, work.generator) for head in heads]
+        whole = self._kernel is not None or self._heads[0] is not None
+        how = "layers and loss" if whole else "layers (this method's loss is PyTorch's)"
         super().__init__(work, reason or f"{how} in NumPy and Numba on the CPU")
         self._online = Trunk(work.online)
         self._target = None if work.target is None else Trunk(work.target)
@@ -52,14 +57,17 @@ class CompiledEngine(Engine):
     def greedy(self, observation: Array) -> Array:
         return self._greedy(self._online.outputs(torch.from_numpy(observation)))
 
-    def _greedy(self, outputs: Array) -> Array:
-        """The same from the outputs of the linear layers; a functional that has no kernel asks the law."""
-        values = None
+    def _greedy(self, outputs: Array, of_target: bool = False) -> Array:
+        """The same from the outputs of a network's linear layers; a functional that has no kernel asks the law."""
+        values, head = None, self._heads[of_target]
         if self._kernel is not None:
             values = self._kernel.values(self._by_action(outputs), self.work.risk)
+        elif head is not None:
+            values = head.values(outputs, self.work.risk)
         if values is None:
+            trunk = cast(Trunk, self._target if of_target else self._online)
             with torch.no_grad():
-                values = self.work.value(self._online.law(torch.from_numpy(outputs))).numpy()
+                values = self.work.value(trunk.law(torch.from_numpy(outputs))).numpy()
         chosen: Array = values.argmax(-1)
         return chosen
 
@@ -67,34 +75,40 @@ class CompiledEngine(Engine):
         return outputs.reshape(len(outputs), cast(LinearHead, self.work.online.head).actions, -1)
 
     def differentiate(self, batch: Batch, next_action: Tensor | None = None, weight: Tensor | None = None) -> float:
-        """The mean loss; gradients of linear layers are overwritten, those of a stem and other heads are added to."""
+        """The mean loss; gradients of what runs in NumPy are overwritten, those of a stem and other heads added to."""
         trunk = self._online
         stem = trunk.stem(batch.observation)
         outputs = trunk.dense.forward(stem.detach().numpy())
-        if self._kernel is None:
+        if self._kernel is not None:
+            loss, slope = self._through_kernel(outputs[-1], batch, next_action, weight)
+        elif self._heads[0] is not None:
+            loss, slope = self._through_head(outputs[-1], batch, next_action, weight)
+        else:
             output = torch.from_numpy(outputs[-1]).requires_grad_()
             loss = self._through_graph(output, batch, next_action, weight)
             assert output.grad is not None
             slope = output.grad.numpy()
-        else:
-            loss, slope = self._through_kernel(outputs[-1], batch, next_action, weight)
         grad = trunk.dense.backward(outputs, slope, trunk.learned)
         if grad is not None:
             stem.backward(torch.from_numpy(grad))  # type: ignore[no-untyped-call]
         return loss
 
+    def _following(self, batch: Batch, next_action: Tensor | None) -> tuple[Array, Array]:
+        """The target network's outputs for the next observations, and the next actions."""
+        assert self._target is not None
+        following = self._target.outputs(batch.next_observation)
+        if next_action is not None:
+            return following, next_action.numpy()
+        if self.work.double_q:
+            return following, self._greedy(self._online.outputs(batch.next_observation))
+        return following, self._greedy(following, of_target=True)
+
     def _through_kernel(
         self, outputs: Array, batch: Batch, next_action: Tensor | None, weight: Tensor | None
     ) -> tuple[float, Array]:
         """The mean loss and its gradient in the outputs; shape (B, outputs)."""
-        assert self._target is not None
         assert self._kernel is not None
-        following = self._target.outputs(batch.next_observation)
-        if next_action is None:
-            judged = self._online.outputs(batch.next_observation) if self.work.double_q else following
-            chosen = self._greedy(judged)
-        else:
-            chosen = next_action.numpy()
+        following, chosen = self._following(batch, next_action)
         # Every law is a row of its own: picking by one index is faster than by two.
         actions = cast(LinearHead, self.work.online.head).actions
         first, share = _rows(len(chosen), actions)
@@ -108,6 +122,22 @@ class CompiledEngine(Engine):
         gradient[place] = slopes * share[:, None]
         return float(losses @ share), gradient.reshape(outputs.shape)
 
+    def _through_head(
+        self, features: Array, batch: Batch, next_action: Tensor | None, weight: Tensor | None
+    ) -> tuple[float, Array]:
+        """The mean loss and its gradient in the features; that in the head's weights is written."""
+        online, target = self._heads
+        assert online is not None
+        assert target is not None
+        following, chosen = self._following(batch, next_action)
+        bellman = Bellman(batch.reward.numpy(), batch.discount.numpy())
+        _, share = _rows(len(chosen), 1)
+        if weight is not None:
+            share = share * weight.numpy()
+        wanted = partial(target.target, following, chosen, bellman)
+        losses, slope = online.differentiate(features, batch.action.numpy(), wanted, share)
+        return float(losses @ share), slope
+
     def _through_graph(self, output: Tensor, batch: Batch, next_action: Tensor | None, weight: Tensor | None) -> float:
         """The mean loss; its gradient in the outputs, and in a head that is not linear, by autograd."""
         work, online, target = self.work, self._online, self._target
@@ -117,8 +147,9 @@ class CompiledEngine(Engine):
         return descend(work.method.loss(online.law(output).select(batch.action), wanted, work.generator), weight)
 
     def accumulating(self) -> Sequence[nn.Parameter]:
-        """What autograd reaches: the stem, and a head that is not linear."""
-        mine = {id(p) for layer in self._online.layers for p in layer.parameters()}
+        """What autograd reaches: the stem, and a head without a kernel that is not linear."""
+        parts = [*self._online.layers, *([] if self._heads[0] is None else [self.work.online.head])]
+        mine = {id(p) for part in parts for p in part.parameters()}
         return [p for p in self.work.online.parameters() if id(p) not in mine]
 
     def adam(self, weights: Tensor, gradient: Tensor, learning_rate: float, eps: float) -> NumbaAdam:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import singledispatch
-from typing import final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 import torch
@@ -70,10 +70,32 @@ class Kernel(ABC):
         """
 
 
-@singledispatch
-def kernel_of(method: Method, generator: torch.Generator | None) -> Kernel | None:  # noqa: ARG001
-    """The kernel of a method with its settings; None where there is none. Register one for a method of your own."""
-    return None
+Made = TypeVar("Made")
+
+
+class Registry(Generic[Made]):
+    """What is made for a method, by its class alone: one that derives from it may have another loss."""
+
+    def __init__(self) -> None:
+        self._makers: dict[type[Method], Callable[..., Made | None]] = {}
+
+    def register(self, kind: type[Method]) -> Callable[[Callable[..., Made | None]], Callable[..., Made | None]]:
+        """Make it by the decorated function for methods of this class."""
+
+        def keep(maker: Callable[..., Made | None]) -> Callable[..., Made | None]:
+            self._makers[kind] = maker
+            return maker
+
+        return keep
+
+    def __call__(self, method: Method, *more: Any) -> Made | None:
+        """What is made for a method with its settings; None where there is nothing."""
+        maker = self._makers.get(type(method))
+        return None if maker is None else maker(method, *more)
+
+
+# The kernel of a method and the generator of its random numbers. Register one for a method of your own.
+kernel_of: Registry[Kernel] = Registry()
 
 
 @final
@@ -94,7 +116,7 @@ class DiracKernel(Kernel):
         return (slope * (error - F(0.5) * slope))[:, 0], slope
 
 
-@kernel_of.register
+@kernel_of.register(DQN)
 def _dirac(method: DQN, _: torch.Generator | None) -> Kernel:
     return DiracKernel(method.huber_threshold)
 
@@ -139,7 +161,7 @@ def _log_softmax(logits: Array) -> Array:
     return result
 
 
-@kernel_of.register
+@kernel_of.register(C51)
 def _categorical(method: C51, _: torch.Generator | None) -> Kernel:
     return CategoricalKernel(method.atoms, method.v_min, method.v_max)
 
@@ -159,7 +181,7 @@ class QuantileKernel(Kernel):
         return quantile_huber(raw, bellman(following), F(self.threshold))
 
 
-@kernel_of.register
+@kernel_of.register(QRDQN)
 def _quantile(method: QRDQN, _: torch.Generator | None) -> Kernel:
     return QuantileKernel(method.huber_threshold)
 
@@ -219,7 +241,7 @@ class FlowKernel(Kernel):
         return distances.read_pull(masses, pull, lefts, steps, how.power == 1, self._gain)
 
 
-@kernel_of.register
+@kernel_of.register(FlowMethod)
 def _flow(method: FlowMethod, generator: torch.Generator | None) -> Kernel | None:
     if method.n_flows > 1 or method.action_value != "mean" or not _has_kernel(method.comparison):
         return None
@@ -228,7 +250,7 @@ def _flow(method: FlowMethod, generator: torch.Generator | None) -> Kernel | Non
     return FlowKernel(method, law, method.comparison.gain(method.samples), generator)
 
 
-@kernel_of.register
+@kernel_of.register(AnchoredMethod)
 def _anchored(method: AnchoredMethod, generator: torch.Generator | None) -> Kernel | None:
     if not _has_kernel(method.comparison):
         return None

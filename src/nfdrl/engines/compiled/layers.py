@@ -97,11 +97,12 @@ class Trunk:
             self._patches = Patches(*torso.image, torso.KERNEL)
         self.learned = any(p.requires_grad for p in parameters)  # whether the stem is
         self._plain = not parameters  # no gradients to turn off, which would take time
+        self._first = next(part.weight for part in (*self.layers, *self.head.modules()) if isinstance(part, Layer))
         self._find()
 
     def _find(self) -> None:
         """Find weights and gradients, which may have moved in memory."""
-        weight = self.layers[0].weight
+        weight = self._first
         if weight.device.type != "cpu" or weight.dtype != torch.float32:
             raise NfdrlError(
                 f"the compiled engine needs torch.float32 weights on the CPU, got {weight.dtype} on {weight.device}: "
@@ -114,7 +115,7 @@ class Trunk:
     @property
     def dense(self) -> Dense:
         """The linear layers, on the current weights."""
-        if self.layers[0].weight.data_ptr() != self._address:
+        if self._first.data_ptr() != self._address:
             self._find()
         return self._dense
 
