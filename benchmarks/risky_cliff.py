@@ -3,7 +3,9 @@
 python benchmarks/risky_cliff.py --seeds 0 1 2 3 4 5 6 7 8 9 --risks cvar:0.1 mean --out results/cliff/control.json
 
 The short way must be seen to be known: an agent that avoids it meets few falls. `seen` is the CVaR of the law with the
-frequencies of falls in the agent's own replay, the best that could be learned from it.
+frequencies of falls in the agent's own replay, `error` the standard error that so many steps along the edge leave. Both
+actions do the same there, and an agent prefers the one with the milder law, which is the one that has been luckier so
+far: `taken` is the CVaR with the frequencies after those actions alone, all that its Bellman targets hold.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from nfdrl.provenance import hardware
 
 CONFIG = nfdrl.TrainConfig(discount=1.0)  # the cliff's own
 EDGES, FALL, COST, ALPHA = (1, 2, 3), -1.0, -0.1, 0.1
+SLIP = 0.03
 
 
 def tail_mean(returns: list[float], masses: list[float], alpha: float) -> float:
@@ -45,12 +48,30 @@ def short_cvar(falls: list[float], discount: float) -> float:
     return tail_mean([*returns, paid], [*masses, alive], ALPHA)
 
 
-def seen_falls(agent: nfdrl.Agent) -> tuple[list[float], int]:
-    """The share of falls from each edge cell in the agent's replay, and how often the first one was left."""
+def seen_falls(agent: nfdrl.Agent, taken: bool = False) -> tuple[list[float], list[int]]:
+    """The share of falls from each edge cell in the agent's replay, and how often each was left.
+
+    With `taken`, after the actions that the agent now takes there.
+    """
     replay = agent.trainer.replay
     states = replay.storage.gather(np.arange(len(replay.live))).numpy().ravel()
-    shares = [replay.reward[replay.live & (states == edge)] < COST + FALL / 2 for edge in EDGES]
-    return [float(share.mean()) for share in shares], len(shares[0])
+    falls = []
+    for edge in EDGES:
+        left = replay.live & (states == edge)
+        if taken:
+            left &= replay.action == agent.predict(edge)[0]
+        falls.append(replay.reward[left] < COST + FALL / 2)
+    return [float(fell.mean()) for fell in falls], [len(fell) for fell in falls]
+
+
+def standard_error(steps: list[int], discount: float) -> float:
+    """Of the CVaR of the short way, where so many steps from each edge cell were seen: to first order, at the truth."""
+    true, variance = [SLIP] * len(EDGES), 0.0
+    for k, count in enumerate(steps):
+        moved = [fall + 1e-6 * (i == k) for i, fall in enumerate(true)]
+        slope = (short_cvar(moved, discount) - short_cvar(true, discount)) / 1e-6
+        variance += slope**2 * SLIP * (1 - SLIP) / count
+    return float(np.sqrt(variance))
 
 
 def row(method: str, risk: str, seed: int, steps: int) -> dict[str, Any]:
@@ -59,7 +80,7 @@ def row(method: str, risk: str, seed: int, steps: int) -> dict[str, Any]:
     discount = agent.config.discount
     law = agent.returns(0)
     cvar, std = law.cvar(ALPHA).tolist(), law.std().tolist()
-    falls, walks = seen_falls(agent)
+    (falls, steps_seen), (falls_taken, _) = seen_falls(agent), seen_falls(agent, taken=True)
     return {
         "method": method,
         "risk": risk,
@@ -67,12 +88,14 @@ def row(method: str, risk: str, seed: int, steps: int) -> dict[str, Any]:
         "way": "short" if int(agent.predict(0)[0]) == SHORT else "long",
         "way by cvar": "short" if cvar[SHORT] > cvar[LONG] else "long",
         "short": round(cvar[SHORT], 4),
-        "short, true": round(short_cvar([0.03] * 3, discount), 4),
+        "short, true": round(short_cvar([SLIP] * len(EDGES), discount), 4),
         "short, seen": round(short_cvar(falls, discount), 4),
+        "short, error": round(standard_error(steps_seen, discount), 4),
+        "short, taken": round(short_cvar(falls_taken, discount), 4),
         "long": round(cvar[LONG], 4),
         "long, true": round(sum(COST * discount**k for k in range(6)), 4),
         "long, std": round(std[LONG], 5),
-        "walks": walks,
+        "walks": steps_seen[0],
     }
 
 

@@ -21,7 +21,8 @@ CONTESTANTS = {
         "ours nfdrl-s, by CVaR",
     ],
     "atari": [
-        *("Stable-Baselines3 DQN", "sb3-contrib QR-DQN", "ours dqn", "ours c51", "ours nfdrl-s", "ours, trunk alone"),
+        *("Stable-Baselines3 DQN", "sb3-contrib QR-DQN", "ours dqn", "ours c51", "ours nfdrl-s"),
+        *("ours nfdrl", "ours, trunk alone"),
         *("ours nfdrl-s, compressed replay", "ours nfdrl-s, acting alone", "ours nfdrl-s, evaluation"),
     ],
     "minatar": ["Stable-Baselines3 DQN", "ours dqn", "ours c51", "ours nfdrl-s"],

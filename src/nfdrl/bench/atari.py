@@ -50,6 +50,7 @@ REPORT_EVERY = 40  # steps between the places where a run can be stopped
 SAMPLES = 500  # paper, table of hyper-parameters: n_samples
 EPISODES = 100_000  # more than a benchmark can play
 UPDATES = 10  # of one turn of `measure_floor`
+FLOWS = ("nfdrl-s", "nfdrl")  # whose updates are measured against their trunk
 
 FLOOR, OURS = "ours, trunk alone", "ours nfdrl-s"
 ACTING, EVALUATING = f"{OURS}, acting alone", f"{OURS}, evaluation"
@@ -130,6 +131,7 @@ CONTESTANTS = (
     Contestant("ours dqn", on_cores(1, _ours("dqn")), SB3_DQN),
     Contestant("ours c51", on_cores(1, _ours("c51")), SB3_DQN),
     Contestant(OURS, on_cores(1, _ours("nfdrl-s")), SB3_DQN),
+    Contestant("ours nfdrl", on_cores(1, _ours("nfdrl")), SB3_DQN),
     Contestant(FLOOR, on_cores(1, _floor), SB3_DQN),
     Contestant(OURS_PACKED, on_cores(1, _ours("nfdrl-s", "compressed")), OURS),
     Contestant(ACTING, on_cores(1, _acting)),
@@ -145,10 +147,12 @@ def main(out: Path, smoke: bool, seed: int) -> Measured:  # noqa: ARG001
     contestants = CONTESTANTS[:-1] if alone else CONTESTANTS
     also = ((SB3_QRDQN, OURS), (SB3_QRDQN, FLOOR))
     measured = race(GAME, COURSE, contestants, seed=seed, smoke=smoke, also=also)
+    turns = (1, 1) if smoke else (COURSE.rounds, UPDATES)
     with cores(1):
-        floor = measure_floor(seed, *((1, 1) if smoke else (COURSE.rounds, UPDATES)))
-    found = {**measured.summary, "update_over_trunk": floor.ratio}
-    return Measured(f"{measured.title}, and of an update", [*measured.rows, *floor_rows(floor)], found)
+        floors = [measure_floor(method, seed, *turns) for method in FLOWS]
+    found = {**measured.summary, "update_over_trunk": {floor.method: floor.ratio for floor in floors}}
+    rows = [row for floor in floors for row in floor_rows(floor)]
+    return Measured(f"{measured.title}, and of an update", [*measured.rows, *rows], found)
 
 
 def _cores_here() -> Sequence[int]:
@@ -157,8 +161,9 @@ def _cores_here() -> Sequence[int]:
 
 @dataclass(frozen=True)
 class Floor:
-    """Seconds per update, and per pass through its trunk alone, in each round."""
+    """Seconds per update of a method, and per pass through its trunk alone, in each round."""
 
+    method: str
     update: list[float]
     trunk: list[float]
 
@@ -168,13 +173,13 @@ class Floor:
         return median(a / b for a, b in zip(self.update, self.trunk, strict=True))
 
 
-def measure_floor(seed: int, rounds: int, updates: int) -> Floor:
-    """Updates of nfdrl-s, and in turn what no method can do without: the trunk twice forward and once backward."""
-    agent = our_agent("nfdrl-s", seed)
+def measure_floor(method: str, seed: int, rounds: int, updates: int) -> Floor:
+    """Updates of a method, and in turn what none can do without: the trunk twice forward and once backward."""
+    agent = our_agent(method, seed)
     agent.learn(COURSE.warm_up + COURSE.train_every, progress=False)
     learner: Learner = agent.learner
     batch: Batch = agent.trainer.replay.sample(COURSE.batch)
-    floor = Floor([], [])
+    floor = Floor(method, [], [])
     for _ in range(rounds):
         for work, into in ((learner.update, floor.update), (partial(_trunk, learner), floor.trunk)):
             work(batch)
@@ -211,7 +216,7 @@ def floor_rows(floor: Floor) -> list[Row]:
     return [
         Row(what, COURSE.batch, COURSE.batch, median(values), note=note)
         for what, values, note in (
-            ("an update of nfdrl-s", floor.update, f"{floor.ratio:.2f} × its trunk"),
+            (f"an update of {floor.method}", floor.update, f"{floor.ratio:.2f} × its trunk"),
             ("its trunk alone", floor.trunk, "target forward, online forward and backward"),
         )
     ]
