@@ -80,3 +80,32 @@ def test_the_study_of_rates_measures_each_of_them(tmp_path, monkeypatch):
     slow, fast = json.loads(path.read_text())["rows"]
     assert (slow["rate"], fast["rate"], fast["seeds"]) == (1e-3, 3e-2, [0, 1])
     assert fast["cramer"] < slow["cramer"]  # 200 updates are few
+
+
+def test_the_study_of_engines_times_both(tmp_path, monkeypatch):
+    path = tmp_path / "engines.json"
+    words = ["--methods", "dqn", "umdqn", "--rounds", "1", "--seconds", "0", "--out", str(path)]
+    monkeypatch.setattr("sys.argv", ["engines.py", *words])
+    script("benchmarks/engines.py")["main"]()
+    rows = json.loads(path.read_text())["rows"]
+    assert [(row["method"], row["torso"]) for row in rows] == [
+        *(("dqn", "numbers"), ("dqn", "states"), ("umdqn", "numbers"), ("umdqn", "states")),
+    ]
+    for row in rows:  # one round, so the ratio is that of its two times
+        assert row["ratio"] == pytest.approx(row["graph, ms"] / row["compiled, ms"])
+
+
+def test_the_cliff_s_study_knows_the_truth_and_how_little_few_walks_tell(tmp_path, monkeypatch):
+    path, study = tmp_path / "cliff.json", script("benchmarks/risky_cliff.py")
+    assert study["short_cvar"]([0.03] * 3, 1.0) == pytest.approx(-1.184170)  # by hand, in nfdrl.envs.cliff
+    # All three falls cost about 0.9 more than arriving, of a tenth: 9 · √(3 · 0.03 · 0.97 / n) within 15 %.
+    for n in (100, 400):
+        assert study["standard_error"]([n] * 3, 1.0) == pytest.approx(9 * (3 * 0.03 * 0.97 / n) ** 0.5, rel=0.15)
+    words = ["--methods", "dqn", "--risks", "mean", "--seeds", "0", "--steps", "1500", "--out", str(path)]
+    monkeypatch.setattr("sys.argv", ["risky_cliff.py", *words])
+    study["main"]()
+    (row,) = json.loads(path.read_text())["rows"]
+    assert row["short, true"] == pytest.approx(-1.1842)
+    assert row["walks"] > 50
+    assert row["short, error"] == pytest.approx(9 * (3 * 0.03 * 0.97 / row["walks"]) ** 0.5, rel=0.2)
+    assert -1.5 < row["short, taken"] <= -0.4
