@@ -109,3 +109,20 @@ def test_the_cliff_s_study_knows_the_truth_and_how_little_few_walks_tell(tmp_pat
     assert row["walks"] > 50
     assert row["short, error"] == pytest.approx(9 * (3 * 0.03 * 0.97 / row["walks"]) ** 0.5, rel=0.2)
     assert -1.5 < row["short, taken"] <= -0.4
+
+
+def test_the_study_of_gradients_compares_adam_s_own_sizes_with_its_eps(tmp_path, monkeypatch):
+    path = tmp_path / "gradients.json"
+    words = ["--envs", "cartpole", "--methods", "dqn", "nfdrl", "--steps", "1060", "--out", str(path)]
+    monkeypatch.setattr("sys.argv", ["gradients.py", *words])
+    script("benchmarks/gradients.py")["main"]()
+    rows = json.loads(path.read_text())["rows"]
+    assert [row["layer"] for row in rows] == 2 * [
+        "torso.layers.0.weight",
+        "torso.layers.1.weight",
+        "head.linear.weight",
+    ]
+    assert {row["updates"] for row in rows} == {30}
+    for dqn, flow in zip(rows[:3], rows[3:], strict=True):
+        assert 0 < flow["mean"] < dqn["mean"]
+        assert 0 <= dqn["below eps"] < flow["below eps"] <= 1

@@ -33,6 +33,7 @@ WORDS = {
     ("learning_rate_decay", "constant"): "constant rate",
     ("learning_rate_decay", "linear"): "rate falls to 0",
 }
+SHORT = {"adam_eps": "ε", "comparison.kind": "loss"}  # a legend has little room
 WIDTH = 130  # letters in a line of the title
 LINES = ("-", "--", ":", "-.")
 
@@ -59,10 +60,11 @@ def _of_one_env(runs: list[RunRecord]) -> list[RunRecord]:
 def described(settings: Mapping[str, Any]) -> str | None:
     """Settings in words, or as `--set` takes them.
 
-    >>> described({"learning_rate_decay": "constant", "n_step": 3})
-    'constant rate, n_step=3'
+    >>> described({"learning_rate_decay": "constant", "n_step": 3}), described({"adam_eps": 1e-6})
+    ('constant rate, n_step=3', 'ε=1e-06')
     """
-    shown = {name: value for name, value in settings.items() if name != "steps"}  # which the axis shows
+    # The axis shows the steps.
+    shown = {SHORT.get(name, name): value for name, value in settings.items() if name != "steps"}
     return ", ".join(WORDS.get((name, str(value)), f"{name}={value}") for name, value in shown.items()) or None
 
 
