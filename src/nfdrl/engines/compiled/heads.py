@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from nfdrl.bellman import Valuation
 from nfdrl.engines.compiled import monotone, quantile
 from nfdrl.engines.compiled.jit import Array, F
-from nfdrl.engines.compiled.kernels import Bellman, Registry
+from nfdrl.engines.compiled.kernels import Bellman, Registry, log_softmax
 from nfdrl.laws.base import Head
 from nfdrl.laws.fraction import FQF, FractionHead
 from nfdrl.laws.implicit import IQN, ImplicitHead, QuantileNetwork
@@ -110,9 +110,7 @@ class FractionKernel(HeadKernel):
 
     def _masses(self, features: Array) -> Array:
         weight, bias = _arrays(self.head.proposal)
-        logits = features @ weight.T + bias
-        shares = np.exp(logits - logits.max(-1, keepdims=True))
-        masses: Array = shares / shares.sum(-1, keepdims=True)
+        masses: Array = np.exp(log_softmax(features @ weight.T + bias))
         return masses
 
     def means(self, features: Array) -> Array:

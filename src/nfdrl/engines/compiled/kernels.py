@@ -130,13 +130,13 @@ class CategoricalKernel(Kernel):
         self.step = (v_max - v_min) / (atoms - 1)
 
     def means(self, raw: Array) -> Array:
-        found: Array = np.exp(_log_softmax(raw)) @ self.support
+        found: Array = np.exp(log_softmax(raw)) @ self.support
         return found
 
     def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
         """KL(projected target ‖ predicted) (Bellemare et al. 2017, Algorithm 1)."""
-        target = self._project(np.exp(_log_softmax(following)), bellman(self.support))
-        log_masses = _log_softmax(raw)
+        target = self._project(np.exp(log_softmax(following)), bellman(self.support))
+        log_masses = log_softmax(raw)
         entropy = target * np.log(np.where(target > 0, target, 1))
         return (entropy - target * log_masses).sum(-1), np.exp(log_masses) - target
 
@@ -155,7 +155,8 @@ class CategoricalKernel(Kernel):
         return projected
 
 
-def _log_softmax(logits: Array) -> Array:
+def log_softmax(logits: Array) -> Array:
+    """The logarithms of masses; along the last axis."""
     moved = logits - logits.max(-1, keepdims=True)
     result: Array = moved - np.log(np.exp(moved).sum(-1, keepdims=True))
     return result
