@@ -80,6 +80,11 @@ class SoftplusMethod(Method):
         """The anchored law's."""
         return self.inner.tabular_decay
 
+    @property
+    def tabular_forgets(self) -> bool:
+        """The anchored law's."""
+        return self.inner.tabular_forgets
+
     def head(self, features: int, actions: int) -> SoftplusHead:
         """A head with softplus amplitudes."""
         return SoftplusHead(features, actions, self.inner, self.anchor)

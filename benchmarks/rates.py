@@ -29,7 +29,7 @@ def measure(problem: Problem, rate: float, seed: int, given: argparse.Namespace,
     """Mean distances over all pairs."""
     learned = learn_policy_laws(
         problem.mdp, problem.policy, METHOD.within(*problem.returns()),
-        PolicyLearning(given.steps, given.batch, rate, METHOD.tabular_decay), discount=problem.discount, seed=seed,
+        PolicyLearning.of(METHOD, given.steps, given.batch, rate), discount=problem.discount, seed=seed,
         track=lambda steps: bars.track(steps, f"{problem.label}, rate {rate:g}, seed {seed}"),
     )  # fmt: skip
     measured = batch_distances(learned.laws(problem.truth.pairs), problem.truth.laws)

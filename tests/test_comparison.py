@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from nfdrl.numerics.atoms import midpoints
 from nfdrl.paper import load
 from nfdrl.paper.mdp3 import modes
 from nfdrl.progress import Progress
+from nfdrl.training.policy_laws import PolicyLearning
 
 SMALL = Budget(updates=8, batch_size=8, fit_updates=400, fit_restarts=4)
 FIT = Fit(SMALL.fit_updates, SMALL.fit_restarts)
@@ -74,6 +76,31 @@ def test_a_constant_rate_is_a_part_of_its_own(tmp_path):
     assert [metrics["rows"][0]["learning_rate_decay"] for metrics in (falling, constant)] == ["linear", "constant"]
     assert falling["rows"][0]["cramer"] != constant["rows"][0]["cramer"]
     assert run(tmp_path, *words)["rows"][0]["cramer"] == falling["rows"][0]["cramer"]
+
+
+def test_a_rate_that_forgets_its_start_is_not_stored_as_one_that_does_not(tmp_path):
+    words = ("--envs", "mdp2", "--methods", "nfdrl")
+    own, plain = run(tmp_path, *words), run(tmp_path, *words, "--learning-rate-decay", "cosine")
+    assert [metrics["rows"][0]["learning_rate_decay"] for metrics in (own, plain)] == ["cosine", "cosine"]
+    assert own["rows"][0]["cramer"] != plain["rows"][0]["cramer"]
+    assert run(tmp_path, *words)["rows"][0]["cramer"] == own["rows"][0]["cramer"]
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_method_learns_a_table_at_its_own_rate_and_comes_down_to_it_if_it_forgets(name):
+    method, times = METHODS[name], np.linspace(0, 1, 21)
+    usual, fast = (PolicyLearning.of(method, 10, 8, factor * method.tabular_rate) for factor in (1, 5))
+    rates, faster = ([learning.rate(float(t)) for t in times] for learning in (usual, fast))
+    assert rates[0] == method.tabular_rate
+    assert PolicyLearning.of(method, 10, 8) == usual
+    assert all(now > after for now, after in pairwise(rates))
+    ratios = np.divide(faster[:-1], rates[:-1])  # both end at 0
+    if method.tabular_forgets:
+        assert ratios[0] == pytest.approx(5)
+        assert all(now > after for now, after in pairwise(ratios))
+        assert ratios[-1] < 1.5
+    else:
+        np.testing.assert_allclose(ratios, 5)
 
 
 def test_names_too_long_for_a_file_are_stored_apart(tmp_path):

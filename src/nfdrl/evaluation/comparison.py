@@ -48,9 +48,14 @@ class Budget:
     def __post_init__(self) -> None:
         check_at_least(1, **{name: value for name, value in asdict(self).items() if name != "learning_rate_decay"})
 
-    def decay(self, method: Method) -> Decay:
-        """How the method's rate falls."""
-        return self.learning_rate_decay or method.tabular_decay
+    def learning(self, method: Method) -> PolicyLearning:
+        """How the method learns a table of laws."""
+        own = PolicyLearning.of(method, self.updates, self.batch_size)
+        return (
+            own
+            if self.learning_rate_decay is None
+            else replace(own, schedule=self.learning_rate_decay, usual_rate=None)
+        )
 
 
 @dataclass(frozen=True)
@@ -110,11 +115,9 @@ class Problem:
 
 def run_cell(problem: Problem, contender: Contender, seed: int, budget: Budget, track: Track) -> dict[str, Any]:
     """Learn with one method and one seed: distances of every pair, sizes, and the time per update."""
-    method = contender.method
-    settings = PolicyLearning(budget.updates, budget.batch_size, method.tabular_rate, budget.decay(method))
     clock = _Clock(lambda steps: track(steps, f"{problem.label}: {contender.label}, seed {seed}"))
     learned = learn_policy_laws(
-        problem.mdp, problem.policy, contender.method, settings,
+        problem.mdp, problem.policy, contender.method, budget.learning(contender.method),
         discount=problem.discount, seed=seed, track=clock,
     )  # fmt: skip
     measured = batch_distances(learned.laws(problem.truth.pairs), problem.truth.laws)
@@ -203,8 +206,11 @@ def stored_cell(
         "batch_size": budget.batch_size,
         "learning_rate": contender.method.tabular_rate,
     }
-    if budget.learning_rate_decay is not None:
-        settings["learning_rate_decay"] = budget.learning_rate_decay
+    learning = budget.learning(contender.method)
+    if learning.schedule != "linear":
+        settings["learning_rate_decay"] = learning.schedule
+    if learning.usual_rate is not None:
+        settings["usual_rate"] = learning.usual_rate
     name = f"{problem.label}-{contender.label}-seed{seed}"
     return store.get(name, settings, lambda: run_cell(problem, contender, seed, budget, track))
 
@@ -258,7 +264,7 @@ class Entry:
             "updates": self.budget.updates,
             "batch_size": self.budget.batch_size,
             "learning_rate": self.contender.method.tabular_rate,
-            "learning_rate_decay": self.budget.decay(self.contender.method),
+            "learning_rate_decay": self.budget.learning(self.contender.method).schedule,
             "truth": self.problem.truth.kind,
             "settings": repr(self.contender.method),
         }

@@ -250,6 +250,11 @@ class Method(ABC):
         return "linear"
 
     @property
+    def tabular_forgets(self) -> bool:
+        """Whether a rate that is not the usual one comes down to it in time."""
+        return False
+
+    @property
     def embeds_states(self) -> bool:
         """Whether its head multiplies features, for which the one-hot rows of a table are too poor."""
         return False

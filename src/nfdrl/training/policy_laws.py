@@ -15,7 +15,7 @@ from nfdrl.laws.base import Law, Method
 from nfdrl.learner import Learner, Optimisation
 from nfdrl.networks import Network, OneHot, table
 from nfdrl.replay import Batch
-from nfdrl.training.schedules import Decay, decay
+from nfdrl.training.schedules import Decay, decay, forgetting
 
 CHUNK = 256  # batches drawn at once, because each call of the vectorised sampler has a cost
 EMBEDDING = 64  # as many as the cosines in which IQN embeds a level
@@ -30,11 +30,28 @@ class PolicyLearning:
     learning_rate: float = 1e-2
     schedule: Decay = "linear"  # sampled targets never stop moving; the rate has to fall for the law to settle
     target_every: int = 1
+    usual_rate: float | None = None  # with one, the rate forgets where it began (see `schedules.forgetting`)
 
     def __post_init__(self) -> None:
         check_at_least(1, updates=self.updates, batch_size=self.batch_size, target_every=self.target_every)
         if not self.learning_rate > 0:
             raise NfdrlError(f"learning_rate must be positive, got {self.learning_rate}")
+        if self.usual_rate is not None and not self.usual_rate > 0:
+            raise NfdrlError(f"usual_rate must be positive, got {self.usual_rate}")
+
+    @classmethod
+    def of(cls, method: Method, updates: int, batch_size: int, rate: float | None = None) -> PolicyLearning:
+        """As the method learns a table of laws, at its own rate or another."""
+        usual = method.tabular_rate if method.tabular_forgets else None
+        rate = method.tabular_rate if rate is None else rate
+        return cls(updates, batch_size, rate, method.tabular_decay, usual_rate=usual)
+
+    def rate(self, fraction: float) -> float:
+        """Adam's rate after `fraction` of the updates."""
+        start = self.learning_rate
+        if self.usual_rate is not None:
+            start = forgetting(start, self.usual_rate, fraction)
+        return start * decay(self.schedule, fraction)
 
 
 @dataclass(frozen=True)
@@ -77,7 +94,7 @@ def learn_policy_laws(
     batches = _sampled_batches(mdp, policy, settings.batch_size, mdp.resolve_discount(discount), rng)
     losses = []
     for step in track(range(settings.updates)):
-        learner.set_learning_rate(settings.learning_rate * decay(settings.schedule, step / settings.updates))
+        learner.set_learning_rate(settings.rate(step / settings.updates))
         losses.append(learner.update(*next(batches)))
     return LearnedLaws(online, torch.tensor(losses))
 
