@@ -23,11 +23,12 @@ import torch
 from nfdrl.engines import EngineName
 from nfdrl.laws import METHODS
 from nfdrl.learner import Learner, Optimisation
-from nfdrl.networks import TorsoSizes, network_for
+from nfdrl.networks import network_for
 from nfdrl.progress import Progress
 from nfdrl.provenance import hardware
 from nfdrl.replay import Batch
 from nfdrl.threads import threads
+from nfdrl.torsos import TorsoSizes
 
 ACTIONS, ROWS = 4, 64
 SPACES: dict[str, gymnasium.Space[Any]] = {

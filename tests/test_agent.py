@@ -23,9 +23,10 @@ from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS, Law
 from nfdrl.laws.categorical import C51
 from nfdrl.learner import Learner, Optimisation
-from nfdrl.networks import TorsoSizes, table
+from nfdrl.networks import table
 from nfdrl.replay import Batch, Replay
 from nfdrl.risk import CVaR
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import Evaluation, Report
 from nfdrl.training.presets import PRESETS, find_preset

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nfdrl.cli import main
-from nfdrl.networks import TorsoSizes
 from nfdrl.runs.session import Run
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 
 LONG = "x" * 300

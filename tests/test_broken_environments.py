@@ -22,9 +22,9 @@ from nfdrl.cli import main
 from nfdrl.envs.stepping import DirectStream, VectorStream
 from nfdrl.envs.watching import Blaming, EnvironmentFailure, Hung, limited, watched
 from nfdrl.errors import NfdrlError
-from nfdrl.networks import TorsoSizes
 from nfdrl.runs.layout import checkpoints
 from nfdrl.runs.session import Run
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 from odd_env import BOX, Odd, fail, hang
 

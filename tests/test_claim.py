@@ -20,10 +20,10 @@ import pytest
 from nfdrl.agent import Agent
 from nfdrl.cli import main
 from nfdrl.errors import NfdrlError
-from nfdrl.networks import TorsoSizes
 from nfdrl.runs import layout
 from nfdrl.runs.claim import claimed
 from nfdrl.runs.session import Run
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 
 SMALL = TrainConfig(

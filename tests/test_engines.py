@@ -37,10 +37,11 @@ from nfdrl.losses.exact import Exact
 from nfdrl.losses.grid import GridDistance
 from nfdrl.losses.l2 import L2
 from nfdrl.losses.surrogate import Surrogate
-from nfdrl.networks import TorsoSizes, network_for
+from nfdrl.networks import network_for
 from nfdrl.numerics.base_points import base_points
 from nfdrl.replay import Batch
 from nfdrl.risk import parse_risk
+from nfdrl.torsos import TorsoSizes
 
 FLOW = METHODS["nfdrl-s"]
 WITH_KERNEL = ["dqn", "c51", "qr-dqn", "nfdrl", "nfdrl-s", "nfdrl-e"]

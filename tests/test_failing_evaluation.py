@@ -25,8 +25,8 @@ from nfdrl.cli import main
 from nfdrl.envs.watching import EnvironmentFailure
 from nfdrl.errors import NfdrlError
 from nfdrl.evaluation.rollouts import Episodes
-from nfdrl.networks import TorsoSizes
 from nfdrl.runs.session import Run
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.callbacks import Evaluate
 from nfdrl.training.config import TrainConfig
 from odd_env import Odd, fail, hang

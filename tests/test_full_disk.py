@@ -20,9 +20,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from nfdrl.cli import main
 from nfdrl.errors import NfdrlError
 from nfdrl.files import Appender
-from nfdrl.networks import TorsoSizes
 from nfdrl.runs import layout
 from nfdrl.runs.session import Run
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training import trackers
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import Pause, Report

@@ -9,7 +9,7 @@ import pytest
 from nfdrl.agent import Agent
 from nfdrl.envs.make import source_of
 from nfdrl.envs.minatar import GAMES, MinAtarGame, register_minatar
-from nfdrl.networks import SmallCNN
+from nfdrl.torsos import SmallCNN
 from nfdrl.training.config import TrainConfig
 
 

@@ -10,7 +10,8 @@ from torch.testing import assert_close
 from nfdrl.engines.compiled.layers import Dense
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
-from nfdrl.networks import TorsoSizes, network_for, torso_for
+from nfdrl.networks import network_for
+from nfdrl.torsos import TorsoSizes, torso_for
 
 SPACES = {
     "MLP": Box(-1, 1, (4,)),

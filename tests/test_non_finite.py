@@ -20,9 +20,9 @@ from nfdrl.bellman import bellman_target
 from nfdrl.cli import main
 from nfdrl.laws import Law
 from nfdrl.laws.fraction import FQF
-from nfdrl.networks import TorsoSizes
 from nfdrl.runs.diagnostic import write_diagnostic
 from nfdrl.runs.layout import checkpoints
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import NonFiniteError, Report
 from nfdrl.training.loop import MAX_SKIPPED

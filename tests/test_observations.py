@@ -22,10 +22,11 @@ from nfdrl.engines import Work, engine_for
 from nfdrl.errors import NfdrlError
 from nfdrl.export import difference, random_observations, write_onnx
 from nfdrl.learner import Learner, Optimisation
-from nfdrl.networks import NatureCNN, Parts, SmallCNN, TorsoSizes, network_for, torso_for
+from nfdrl.networks import network_for
 from nfdrl.observations import as_rows, as_tensors, parts_of, storage_dtype
 from nfdrl.replay import Replay, row_bytes
 from nfdrl.runs.checkpoint import space_config, space_from
+from nfdrl.torsos import NatureCNN, Parts, SmallCNN, TorsoSizes, torso_for
 from nfdrl.training.config import TrainConfig
 from test_resume import SMALL, assert_same, resumed_and_undisturbed
 

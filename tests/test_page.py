@@ -20,8 +20,8 @@ from browsing import LAPTOP, PHONE, ROOT, faults
 from nfdrl.agent import Agent
 from nfdrl.cli import main
 from nfdrl.laws import METHODS
-from nfdrl.networks import TorsoSizes
 from nfdrl.runs.session import Run
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 
 SMALL = TrainConfig(learning_starts=64, batch_size=16, torso=TorsoSizes(mlp=(16, 16)), report_every=50)

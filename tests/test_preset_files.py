@@ -15,8 +15,8 @@ from nfdrl.cli import main
 from nfdrl.errors import NfdrlError
 from nfdrl.files import read_json, read_toml, to_toml
 from nfdrl.laws import METHODS, find_method
-from nfdrl.networks import TorsoSizes
 from nfdrl.settings import apply_settings, words_of
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.presets import PRESETS, PresetFile, read_preset, write_preset
 

@@ -30,10 +30,10 @@ from nfdrl.cli import main
 from nfdrl.envs.make import EnvLike
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
-from nfdrl.networks import TorsoSizes
 from nfdrl.runs.keeping import Checkpoints, newest
 from nfdrl.runs.layout import checkpoints as checkpoints_of
 from nfdrl.runs.signals import pausing_on_signals
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import EpisodeEnd, Pause, Report
 

@@ -17,10 +17,10 @@ from safetensors.torch import load_file
 import nfdrl
 from nfdrl.agent import Agent
 from nfdrl.errors import NfdrlError
-from nfdrl.networks import TorsoSizes
 from nfdrl.runs import layout
 from nfdrl.runs.reading import read_run
 from nfdrl.runs.session import Interrupted, Run
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.trackers import read_evaluations
 

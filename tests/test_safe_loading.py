@@ -22,8 +22,8 @@ from nfdrl.agent import Agent
 from nfdrl.envs.saving import described
 from nfdrl.errors import NfdrlError
 from nfdrl.files import FileRecord, sealed, to_json, unsealed
-from nfdrl.networks import TorsoSizes
 from nfdrl.runs import checkpoint
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 
 SMALL = TrainConfig(learning_starts=40, batch_size=8, report_every=35, buffer_size=90, torso=TorsoSizes(mlp=(8, 8)))

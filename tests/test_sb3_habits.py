@@ -26,7 +26,7 @@ from nfdrl.envs.layers import layers
 from nfdrl.errors import NfdrlError
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.l2 import L2
-from nfdrl.networks import TorsoSizes
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import Evaluation, Event
 from nfdrl.training.trackers import read_evaluations

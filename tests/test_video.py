@@ -23,7 +23,7 @@ from nfdrl.evaluation.video import record
 from nfdrl.laws import METHODS
 from nfdrl.laws.dirac import DiracLaw
 from nfdrl.laws.mixture import MixtureLaw
-from nfdrl.networks import TorsoSizes
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 
 MIDDLE = 360 * (1 - (BOTTOM + 0.03 + TOP) / 2)  # of the panel with the laws

@@ -28,8 +28,8 @@ from nfdrl.laws.flow import FlowLaw
 from nfdrl.laws.mixture import MixtureLaw
 from nfdrl.laws.monotone import MonotoneLaw
 from nfdrl.laws.quantile import QuantileLaw
-from nfdrl.networks import TorsoSizes
 from nfdrl.risk import parse_risk
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 from nfdrl.viewer import messages, recording
 from nfdrl.viewer.document import html

@@ -15,8 +15,8 @@ from websockets.sync.client import connect
 
 from nfdrl.agent import Agent
 from nfdrl.cli import main
-from nfdrl.networks import TorsoSizes
 from nfdrl.runs.session import Run
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 from nfdrl.viewer.guard import Rules
 from nfdrl.viewer.messages import read

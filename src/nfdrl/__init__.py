@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from nfdrl.laws import METHODS
     from nfdrl.laws.base import DensityLaw, Law, Method
     from nfdrl.laws.flow import FlowLaw
-    from nfdrl.networks import TorsoSizes
     from nfdrl.risk import Risk, parse_risk
     from nfdrl.runs.session import Run
+    from nfdrl.torsos import TorsoSizes
     from nfdrl.training.callbacks import Evaluate, StopAt, TensorBoard, WeightsAndBiases
     from nfdrl.training.config import TrainConfig
     from nfdrl.training.presets import PRESETS, find_preset
@@ -37,7 +37,7 @@ _HOMES = {
     "nfdrl.laws": ("METHODS",),
     "nfdrl.laws.base": ("DensityLaw", "Law", "Method"),
     "nfdrl.laws.flow": ("FlowLaw",),
-    "nfdrl.networks": ("TorsoSizes",),
+    "nfdrl.torsos": ("TorsoSizes",),
     "nfdrl.risk": ("Risk", "parse_risk"),
     "nfdrl.runs.session": ("Run",),
     "nfdrl.training.callbacks": ("Evaluate", "StopAt", "TensorBoard", "WeightsAndBiases"),

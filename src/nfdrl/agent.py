@@ -37,7 +37,7 @@ from nfdrl.files import describing
 from nfdrl.laws import Law, Method, find_method, method_config, method_from
 from nfdrl.learner import Learner
 from nfdrl.memory import check_weights, fitting
-from nfdrl.networks import Network, TorsoLike, is_image, name_of, network_for
+from nfdrl.networks import Network, TorsoLike, name_of, network_for
 from nfdrl.observations import as_rows, as_tensors, parts_of, zeros
 from nfdrl.risk import Risk, parse_risk
 from nfdrl.runs import checkpoint
@@ -45,6 +45,7 @@ from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
 from nfdrl.runs.layout import CHECKPOINTS, REPLAY, locate, replay_of
 from nfdrl.settings import from_plain, to_plain
 from nfdrl.threads import threads
+from nfdrl.torsos import is_image
 from nfdrl.training.acting import Actor
 from nfdrl.training.callbacks import Callback, called
 from nfdrl.training.config import TrainConfig

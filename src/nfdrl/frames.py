@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nfdrl.networks import channels_come_first
 from nfdrl.observations import storage_dtype
 from nfdrl.replay import Storage, allocate
+from nfdrl.torsos import channels_come_first
 
 Array = NDArray[Any]
 

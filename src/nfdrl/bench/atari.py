@@ -38,8 +38,8 @@ from nfdrl.bench.race import (
 from nfdrl.bench.report import Measured, Row
 from nfdrl.laws import find_method
 from nfdrl.learner import Learner
-from nfdrl.networks import Torso
 from nfdrl.replay import Batch
+from nfdrl.torsos import Torso
 from nfdrl.training.config import FrameReplay
 
 GAME = "ALE/Pong-v5"

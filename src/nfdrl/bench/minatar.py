@@ -22,7 +22,7 @@ COURSE = Course(  # rate and buffer: Young and Tian 2019
 def _ours(method: str) -> Callable[[int], Run]:
     def make(seed: int) -> Run:
         from nfdrl.agent import Agent
-        from nfdrl.networks import TorsoSizes
+        from nfdrl.torsos import TorsoSizes
 
         config = COURSE.config(report_every=REPORT_EVERY, torso=TorsoSizes(small_image=(WIDTH,)))
         return steps_of(Agent(method, GAME, seed=seed, config=config, device="cpu"))

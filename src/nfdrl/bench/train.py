@@ -19,7 +19,7 @@ GRAPH = f"{FLOW}, through the graph"
 def _ours(method: str, engine: EngineName = "auto", risk: str = "mean") -> Callable[[int], Run]:
     def make(seed: int) -> Run:
         from nfdrl.agent import Agent
-        from nfdrl.networks import TorsoSizes
+        from nfdrl.torsos import TorsoSizes
 
         config = COURSE.config(engine=engine, torso=TorsoSizes(mlp=WIDTHS))
         agent = Agent(method, ENV, seed=seed, config=config, risk=risk, device="cpu")

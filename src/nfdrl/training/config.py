@@ -11,7 +11,7 @@ from nfdrl.envs.watching import Limits
 from nfdrl.errors import NfdrlError, check_at_least, check_at_most, unknown_name
 from nfdrl.laws.base import Method
 from nfdrl.learner import Optimisation
-from nfdrl.networks import TorsoSizes
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.schedules import DECAYS, Decay, decay
 
 FrameReplay = Literal["auto", "on", "off", "compressed"]

@@ -16,8 +16,8 @@ from nfdrl.laws.flow import FlowMethod
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.grid import GridDistance
 from nfdrl.losses.surrogate import Surrogate
-from nfdrl.networks import TorsoSizes
 from nfdrl.settings import apply_settings, from_plain, own_words, words_of
+from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 
 FILE = ".toml"  # how the name of a preset file ends

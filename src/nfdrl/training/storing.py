@@ -11,8 +11,8 @@ from nfdrl.envs.make import Source
 from nfdrl.errors import NfdrlError
 from nfdrl.frames import FrameStorage
 from nfdrl.memory import check_batch, check_memory, fitting
-from nfdrl.networks import is_image
 from nfdrl.replay import COLUMN_BYTES, ArrayStorage, Replay, Storage, row_bytes
+from nfdrl.torsos import is_image
 from nfdrl.training.config import TrainConfig
 
 

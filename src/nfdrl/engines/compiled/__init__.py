@@ -18,8 +18,9 @@ from nfdrl.engines.compiled.kernels import Bellman, kernel_of
 from nfdrl.engines.compiled.layers import Trunk, linear_layers
 from nfdrl.engines.graph import descend
 from nfdrl.laws.base import LinearHead
-from nfdrl.networks import OwnTorso, Parts, Torso
+from nfdrl.networks import OwnTorso
 from nfdrl.replay import Batch
+from nfdrl.torsos import Parts, Torso
 
 __all__ = ["CompiledEngine", "obstacle"]
 

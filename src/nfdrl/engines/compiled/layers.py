@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import Law, LinearHead
-from nfdrl.networks import Network, SmallCNN, Torso
+from nfdrl.networks import Network
 from nfdrl.observations import Observation
+from nfdrl.torsos import SmallCNN, Torso
 
 Array = NDArray[Any]
 Layer = nn.Linear | nn.Conv2d
