@@ -10,7 +10,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -23,7 +23,7 @@ from nfdrl import hub
 from nfdrl.arguments import config_of, device_of, risk_of, seed_of
 from nfdrl.bellman import Valuation
 from nfdrl.envs.layers import discount_of
-from nfdrl.envs.make import EnvLike, Source, source_from, source_of
+from nfdrl.envs.make import EnvLike, Source, source_of
 from nfdrl.envs.stacking import stacked
 from nfdrl.envs.stepping import environments
 from nfdrl.envs.watching import closed_after
@@ -43,6 +43,7 @@ from nfdrl.risk import Risk, parse_risk
 from nfdrl.runs import checkpoint
 from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
 from nfdrl.runs.layout import CHECKPOINTS, REPLAY, locate, replay_of
+from nfdrl.runs.parts import check_spaces, check_torso, saved_risk, saved_source
 from nfdrl.settings import from_plain, to_plain
 from nfdrl.threads import threads
 from nfdrl.torsos import is_image
@@ -251,7 +252,7 @@ class Agent:
         trained, limits = trainer.stepped(), self.config.limits()
         if env is not None and env is not source.given:
             source = stacked(source_of(env), self.config.frame_stack)
-            _check_spaces(source, self.observation_space, self.action_space)
+            check_spaces(source, self.observation_space, self.action_space)
             if source.given is not None:
                 with given_arena(source.given, trained, limits) as arena:
                     yield arena
@@ -345,10 +346,10 @@ class Agent:
             kind = method_from(config["method"], method)
             check_torso(config.get("torso"), torso)
             train = replace(from_plain(TrainConfig, config["train"], "the saved run"), replay_on_disk=replay_on_disk)
-            source = _source_from(config, env, train.frame_stack)
+            source = saved_source(config, env, train.frame_stack)
             parts = ("online", "target") if state["trainer"]["learning"] else ("online",)
             checkpoint.check_shapes(partial(_network, kind, source, train, config["seed"], torso), saved.tensors, parts)
-            chosen = _saved_risk(config["risk"]) if risk is None else risk
+            chosen = saved_risk(config["risk"]) if risk is None else risk
             agent = cls(kind, source, seed=config["seed"], config=train, risk=chosen, torso=torso, device=device)
             agent.trainer.restore(state, saved.tensors)
             if replay and saved.replay is not None and source.known:
@@ -411,24 +412,6 @@ def state_of(agent: Agent, replay: Snapshot | None = None) -> checkpoint.Saved:
     return checkpoint.Saved(config, state, agent.trainer.tensors())
 
 
-def _saved_risk(word: Any) -> Risk:
-    if word is None:
-        raise NfdrlError("the saved agent chose actions by a function of your own: pass it as `risk`")
-    if not isinstance(word, str):
-        raise NfdrlError(f"the saved risk must be a word, got {word!r}")
-    return parse_risk(word)
-
-
-def check_torso(saved: Any, given: TorsoLike | None) -> None:
-    """Ask for the torso that an agent was saved with, by its name; which module it comes from may have changed."""
-    if saved is None and given is not None:
-        raise NfdrlError(f"the saved agent has a torso of nfdrl's, but {name_of(given)} was passed as `torso`")
-    if saved is not None and given is None:
-        raise NfdrlError(f"the saved agent's torso {saved!r} is not part of nfdrl: pass it as `torso`")
-    if given is not None and name_of(given).partition(":")[2] != str(saved).partition(":")[2]:
-        raise NfdrlError(f"the saved agent's torso is {saved!r}, the one given is {name_of(given)!r}")
-
-
 def _network(method: Method, source: Source, config: TrainConfig, seed: int, torso: TorsoLike | None = None) -> Network:
     with fitting("the network"):
         if torso is None and torch.get_default_device().type != "meta":
@@ -449,33 +432,3 @@ def _threads_for(space: gymnasium.Space[Any]) -> int:
     """One thread for networks without convolutions, whose tensors are too small to share."""
     images = [part for part in parts_of(space).values() if isinstance(part, gymnasium.spaces.Box) and is_image(part)]
     return torch.get_num_threads() if images else 1
-
-
-def _source_from(config: dict[str, Any], env: EnvLike | Literal[False] | None, frames: int) -> Source:
-    """The given or the saved environment, whose spaces must be the saved ones; or, for False, these spaces alone."""
-    name, described = config["env"], config.get("source")  # without a description, the name says it all
-    if env is False:
-        spaces = [checkpoint.space_from(config[kind]) for kind in ("observation_space", "action_space")]
-        return Source(None, None, spaces[0], cast(gymnasium.spaces.Discrete, spaces[1]), None)
-    if env is not None:
-        source = source_of(env)
-    elif described is not None:
-        source = source_from(described)
-    elif name is None:
-        raise NfdrlError("the saved environment cannot be made again, because it is not registered: pass env=")
-    elif ":" in str(name):
-        raise NfdrlError(f"the saved environment {name!r} would import a module: pass env= if you trust it")
-    else:
-        source = source_of(name)
-    source = stacked(source, frames)
-    _check_spaces(source, config["observation_space"], config["action_space"])
-    return source
-
-
-def _check_spaces(source: Source, *wanted: gymnasium.Space[Any] | dict[str, Any]) -> None:
-    """Refuse an environment with other spaces than an agent has, or a saved one had."""
-    for name, own in zip(("observation_space", "action_space"), wanted, strict=True):
-        found = checkpoint.space_config(getattr(source, name))
-        expected = checkpoint.space_config(own) if isinstance(own, gymnasium.Space) else own
-        if found != expected:
-            raise NfdrlError(f"the environment's {name} is {found}, the agent's {expected}")
