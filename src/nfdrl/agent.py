@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-import gymnasium
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
@@ -20,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
 from nfdrl import hub
-from nfdrl.arguments import config_of, device_of, risk_of, seed_of
+from nfdrl.arguments import config_of, device_of, network_of, risk_of, seed_of
 from nfdrl.bellman import Valuation
 from nfdrl.envs.layers import discount_of
 from nfdrl.envs.make import EnvLike, Source, source_of
@@ -36,9 +35,8 @@ from nfdrl.export import Policy
 from nfdrl.files import describing
 from nfdrl.laws import Law, Method, find_method, method_config, method_from
 from nfdrl.learner import Learner
-from nfdrl.memory import check_weights, fitting
-from nfdrl.networks import Network, TorsoLike, name_of, network_for
-from nfdrl.observations import as_rows, as_tensors, parts_of, zeros
+from nfdrl.networks import TorsoLike, name_of, threads_for
+from nfdrl.observations import as_rows, as_tensors, zeros
 from nfdrl.risk import Risk, parse_risk
 from nfdrl.runs import checkpoint
 from nfdrl.runs.journal import Journal, Snapshot, remove_unused, restore
@@ -46,7 +44,6 @@ from nfdrl.runs.layout import CHECKPOINTS, REPLAY, locate, replay_of
 from nfdrl.runs.parts import check_spaces, check_torso, saved_risk, saved_source
 from nfdrl.settings import from_plain, to_plain
 from nfdrl.threads import threads
-from nfdrl.torsos import is_image
 from nfdrl.training.acting import Actor
 from nfdrl.training.callbacks import Callback, called
 from nfdrl.training.config import TrainConfig
@@ -56,7 +53,6 @@ from nfdrl.training.trackers import ProgressTracker, Tracker, tracked
 
 Array = NDArray[Any]
 EVALUATION_ENVS = 8
-LAWS_AT_ONCE = 128  # a law without a closed form is scored at a thousand quantiles
 
 
 class Agent:
@@ -91,7 +87,7 @@ class Agent:
         self.observation_space, self.action_space = source.observation_space, source.action_space
         chosen, self.device = risk_of(risk), device_of(device)
         self._rng = np.random.default_rng([self.seed, 1])  # of actions outside training
-        self.network = _network(kind, source, self.config, self.seed, torso).to(self.device)
+        self.network = network_of(kind, source, self.config, self.seed, torso).to(self.device)
         self.trainer = Trainer(kind, self.network, source, self.config, risk=chosen, seed=self.seed)
 
     def __repr__(self) -> str:
@@ -163,7 +159,7 @@ class Agent:
         check_at_least(1, steps=steps)
         if not self.step:
             self._compare_discounts()
-        with threads(_threads_for(self.observation_space)):
+        with threads(threads_for(self.observation_space)):
             events = called(self, self.trainer.run(steps, pause_every, total), callbacks)
             yield from tracked(events, trackers)
 
@@ -288,20 +284,18 @@ class Agent:
         stream = self.source.for_observation(min(episodes, EVALUATION_ENVS))
         start = int(self.action_space.start)
         with closed_after(stream.close):
-            seen = observe(
-                stream, lambda rows: self.predict(rows)[0] - start, self._value, sampling, None if progress else False
-            )
-        parts = []
-        for at in range(0, len(seen.returns), LAWS_AT_ONCE):
-            rows = slice(at, at + LAWS_AT_ONCE)
-            law = self.returns(seen.observation[rows]).select(torch.from_numpy(seen.action[rows]))
-            parts.append(Scores.of(law, seen.returns[rows], resolution))
-        return calibration_of(Scores.join(parts), seen.episode, counts=seen.counts)
+            shown = None if progress else False
+            seen = observe(stream, lambda rows: self._greedy(rows) - start, self._value, sampling, shown)
+        scores = Scores.by_parts(self._laws, seen.observation, seen.action, seen.returns, resolution)
+        return calibration_of(scores, seen.episode, counts=seen.counts)
+
+    def _laws(self, rows: Array, action: Array) -> Law:
+        """The law of each row's action, counted from 0."""
+        return self.returns(rows).select(torch.from_numpy(action))
 
     def _value(self, rows: Array) -> NDArray[np.float64]:
         """The mean return of each row's greedy action."""
-        action = torch.from_numpy(self.predict(rows)[0] - int(self.action_space.start))
-        return self.returns(rows).select(action).mean().double().cpu().numpy()
+        return self._laws(rows, self._greedy(rows) - int(self.action_space.start)).mean().double().cpu().numpy()
 
     def save(self, path: str | Path, *, replay: bool = False) -> None:
         """Write a folder that `load` reads; with its replay, the loaded agent continues exactly.
@@ -348,7 +342,9 @@ class Agent:
             train = replace(from_plain(TrainConfig, config["train"], "the saved run"), replay_on_disk=replay_on_disk)
             source = saved_source(config, env, train.frame_stack)
             parts = ("online", "target") if state["trainer"]["learning"] else ("online",)
-            checkpoint.check_shapes(partial(_network, kind, source, train, config["seed"], torso), saved.tensors, parts)
+            checkpoint.check_shapes(
+                partial(network_of, kind, source, train, config["seed"], torso), saved.tensors, parts
+            )
             chosen = saved_risk(config["risk"]) if risk is None else risk
             agent = cls(kind, source, seed=config["seed"], config=train, risk=chosen, torso=torso, device=device)
             agent.trainer.restore(state, saved.tensors)
@@ -410,25 +406,3 @@ def state_of(agent: Agent, replay: Snapshot | None = None) -> checkpoint.Saved:
     }
     state = agent.trainer.state() | {"replay": None if replay is None else asdict(replay)}
     return checkpoint.Saved(config, state, agent.trainer.tensors())
-
-
-def _network(method: Method, source: Source, config: TrainConfig, seed: int, torso: TorsoLike | None = None) -> Network:
-    with fitting("the network"):
-        if torso is None and torch.get_default_device().type != "meta":
-            with torch.device("meta"):
-                check_weights(sum(p.numel() for p in _network(method, source, config, seed).parameters()))
-        return network_for(
-            method,
-            source.observation_space,
-            int(source.action_space.n),
-            config.torso,
-            seed,
-            own=torso,
-            normalise=config.normalise_observations,
-        )
-
-
-def _threads_for(space: gymnasium.Space[Any]) -> int:
-    """One thread for networks without convolutions, whose tensors are too small to share."""
-    images = [part for part in parts_of(space).values() if isinstance(part, gymnasium.spaces.Box) and is_image(part)]
-    return torch.get_num_threads() if images else 1

@@ -9,7 +9,11 @@ import numpy as np
 import torch
 
 from nfdrl.bellman import Valuation
+from nfdrl.envs.make import Source
 from nfdrl.errors import NfdrlError, check_seed, whole
+from nfdrl.laws import Method
+from nfdrl.memory import check_weights, fitting
+from nfdrl.networks import Network, TorsoLike, network_for
 from nfdrl.risk import Mean, parse_risk
 from nfdrl.settings import from_plain
 from nfdrl.training.config import TrainConfig
@@ -54,3 +58,22 @@ def device_of(name: str | torch.device) -> torch.device:
         said = " ".join(str(error).split())[:120]
         raise NfdrlError(f"device {str(name)!r} cannot be used on this machine: {said}") from None
     return device
+
+
+def network_of(
+    method: Method, source: Source, config: TrainConfig, seed: int, torso: TorsoLike | None = None
+) -> Network:
+    """The network of an agent, if it fits in memory."""
+    with fitting("the network"):
+        if torso is None and torch.get_default_device().type != "meta":
+            with torch.device("meta"):
+                check_weights(sum(p.numel() for p in network_of(method, source, config, seed).parameters()))
+        return network_for(
+            method,
+            source.observation_space,
+            int(source.action_space.n),
+            config.torso,
+            seed,
+            own=torso,
+            normalise=config.normalise_observations,
+        )

@@ -137,3 +137,17 @@ def _normaliser(space: gymnasium.Space[Any]) -> Normaliser:
     """For each box that is no image."""
     boxes = {name: part for name, part in parts_of(space).items() if isinstance(part, gymnasium.spaces.Box)}
     return Normaliser(space, [name for name, part in boxes.items() if not is_image(part)])
+
+
+def change_head(network: Network, method: Method, actions: int) -> None:
+    """Give the network the method's head with the weights of its current one; the range of returns is no weight."""
+    with torch.random.fork_rng(devices=[]):  # the new head draws weights, which are discarded
+        head = method.head(cast(int, network.torso.features), actions)
+    head.load_state_dict(network.head.state_dict())
+    network.head = head.to(next(network.parameters()).device)
+
+
+def threads_for(space: gymnasium.Space[Any]) -> int:
+    """One thread for networks without convolutions, whose tensors are too small to share."""
+    images = [part for part in parts_of(space).values() if isinstance(part, gymnasium.spaces.Box) and is_image(part)]
+    return torch.get_num_threads() if images else 1

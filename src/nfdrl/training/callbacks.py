@@ -16,7 +16,8 @@ from typing import Any, Literal
 from nfdrl.errors import NfdrlError, check_at_least, unknown_name
 from nfdrl.settings import to_plain
 from nfdrl.training.events import Evaluation, Event, Report
-from nfdrl.training.loop import RECENT, following
+from nfdrl.training.loop import RECENT
+from nfdrl.training.schedules import following
 from nfdrl.training.trackers import TensorBoardTracker, scalars
 
 Callback = Callable[[Any, Event], object]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from nfdrl.envs.stepping import Step, Stream, check_observation, check_step, env
 from nfdrl.envs.watching import Blaming, watched
 from nfdrl.laws.base import Method
 from nfdrl.learner import Learner
-from nfdrl.networks import Network
+from nfdrl.networks import Network, change_head
 from nfdrl.observations import Observation, storage_dtype
 from nfdrl.replay import Replay
 from nfdrl.training.acting import Actor
@@ -31,7 +30,7 @@ from nfdrl.training.events import EpisodeEnd, Event, NonFiniteError, Pause, Repo
 from nfdrl.training.meter import Meter
 from nfdrl.training.ranges import observed_range
 from nfdrl.training.saved import checked_counters
-from nfdrl.training.schedules import Goal, goal_of
+from nfdrl.training.schedules import Goal, following, goal_of
 from nfdrl.training.storing import new_replay
 
 Array = NDArray[Any]
@@ -378,23 +377,6 @@ class Trainer:
                 stacklevel=2,
             )
         return share
-
-
-def change_head(network: Network, method: Method, actions: int) -> None:
-    """Give the network the method's head with the weights of its current one; the range of returns is no weight."""
-    with torch.random.fork_rng(devices=[]):  # the new head draws weights, which are discarded
-        head = method.head(cast(int, network.torso.features), actions)
-    head.load_state_dict(network.head.state_dict())
-    network.head = head.to(next(network.parameters()).device)
-
-
-def following(step: int, every: int | None) -> float:
-    """The next multiple of `every` after a step; never if there is no interval.
-
-    >>> following(999, 1000), following(1000, 1000), following(5, None)
-    (1000, 2000, inf)
-    """
-    return math.inf if every is None else (step // every + 1) * every
 
 
 def reset_seed(seed: int, step: int) -> int:

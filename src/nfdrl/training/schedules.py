@@ -40,6 +40,15 @@ def forgetting(rate: float, usual: float, fraction: float) -> float:
     return 1 / math.hypot(1 / rate, fraction / usual)
 
 
+def following(step: int, every: int | None) -> float:
+    """The next multiple of `every` after a step; never if there is no interval.
+
+    >>> following(999, 1000), following(1000, 1000), following(5, None)
+    (1000, 2000, inf)
+    """
+    return math.inf if every is None else (step // every + 1) * every
+
+
 @dataclass(frozen=True)
 class Goal:
     """Where one call of training ends, the steps over which its schedules run, and whether it exceeds its plan."""
