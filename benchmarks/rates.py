@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,12 @@ METHOD = METHODS["nfdrl"]
 
 def measure(problem: Problem, rate: float, seed: int, given: argparse.Namespace, bars: Progress) -> dict[str, float]:
     """Mean distances over all pairs."""
+    learning = PolicyLearning.of(METHOD, given.steps, given.batch, rate)
+    if given.plain:
+        learning = replace(learning, usual_rate=None)
     learned = learn_policy_laws(
-        problem.mdp, problem.policy, METHOD.within(*problem.returns()),
-        PolicyLearning.of(METHOD, given.steps, given.batch, rate), discount=problem.discount, seed=seed,
+        problem.mdp, problem.policy, METHOD.within(*problem.returns()), learning,
+        discount=problem.discount, seed=seed,
         track=lambda steps: bars.track(steps, f"{problem.label}, rate {rate:g}, seed {seed}"),
     )  # fmt: skip
     measured = batch_distances(learned.laws(problem.truth.pairs), problem.truth.laws)
@@ -44,6 +48,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[12])
     parser.add_argument("--steps", type=int, default=15_000, help="updates")
     parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--plain", action="store_true", help="a rate that does not forget where it began")
     parser.add_argument("--out", type=Path, default=Path("out/rates.json"))
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -57,7 +62,13 @@ def main() -> None:
                 row = {name: np.mean([one[name] for one in found]) for name in found[0]}
                 rows.append({"env": env, "rate": rate, "seeds": given.seeds, **row})
                 print(f"{env:14} {rate:g}  cramer {row['cramer']:.4f}  cvar_error {row['cvar_error']:.4f}", flush=True)
-    made = {"date": date.today().isoformat(), "hardware": hardware(), "updates": given.steps, "rows": rows}
+    made = {
+        "date": date.today().isoformat(),
+        "hardware": hardware(),
+        "updates": given.steps,
+        "plain": given.plain,
+        "rows": rows,
+    }
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(made, indent=1) + "\n")
 

@@ -75,11 +75,15 @@ def test_the_figures_of_the_law_are_drawn(tmp_path):
 def test_the_study_of_rates_measures_each_of_them(tmp_path, monkeypatch):
     path = tmp_path / "rates.json"
     words = ["--envs", "mdp2", "--rates", "1e-3", "3e-2", "--seeds", "0", "1", "--steps", "200", "--batch", "8"]
-    monkeypatch.setattr("sys.argv", ["rates.py", *words, "--out", str(path)])
-    script("benchmarks/rates.py")["main"]()
-    slow, fast = json.loads(path.read_text())["rows"]
+    found = []
+    for flags in ([], ["--plain"]):
+        monkeypatch.setattr("sys.argv", ["rates.py", *words, *flags, "--out", str(path)])
+        script("benchmarks/rates.py")["main"]()
+        found.append(json.loads(path.read_text())["rows"])
+    slow, fast = found[0]
     assert (slow["rate"], fast["rate"], fast["seeds"]) == (1e-3, 3e-2, [0, 1])
     assert fast["cramer"] < slow["cramer"]  # 200 updates are few
+    assert all(own["cramer"] != plain["cramer"] for own, plain in zip(*found, strict=True))
 
 
 def test_the_study_of_engines_times_both(tmp_path, monkeypatch):
