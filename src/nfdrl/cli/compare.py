@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ENVS = "mdp1,mdp2,mdp3,FrozenLake-v1,cliff"
 COLUMNS = {"cramer": "Cramér", "w1": "W1", "mean_error": "|mean|", "cvar_error": "|CVaR|"}
 LABEL = 44  # letters of a method in one line of the figure
+LEAST_SPAN = 6.0  # on a logarithmic axis that shows less, every tick has a label, and labels overlap
 FLOOR = 1e-4  # where a logarithmic axis shows smaller values, 0 included
 
 
@@ -194,6 +195,10 @@ def draw_panel(ax: Axes, title: str, entries: list[Entry]) -> None:
     ax.scatter([], [], s=14, facecolor="white", edgecolor=GREY, label="one seed")
     ax.scatter([], [], marker="|", s=150, color=INK, linewidth=2, label="limit of its family")
     ax.set(yticks=range(len(entries)), xscale="log")
+    low, high = ax.get_xlim()
+    if (least := (LEAST_SPAN * low / high) ** 0.5) > 1:
+        ax.set_xlim(low / least, high * least)
+    ax.tick_params(axis="x", which="both", labelsize=7)
     labels = [in_lines(entry.contender.label) for entry in entries]
     ax.set_yticklabels(labels, fontsize=7 if any("\n" in label for label in labels) else None)
     ax.set(title=title, xlabel="Cramér distance to truth")

@@ -50,12 +50,8 @@ class Budget:
 
     def learning(self, method: Method) -> PolicyLearning:
         """How the method learns a table of laws."""
-        own = PolicyLearning.of(method, self.updates, self.batch_size)
-        return (
-            own
-            if self.learning_rate_decay is None
-            else replace(own, schedule=self.learning_rate_decay, usual_rate=None)
-        )
+        own, schedule = PolicyLearning.of(method, self.updates, self.batch_size), self.learning_rate_decay
+        return own if schedule is None else replace(own, schedule=schedule, usual_rate=None)
 
 
 @dataclass(frozen=True)
