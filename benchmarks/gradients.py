@@ -2,9 +2,9 @@
 
 python benchmarks/gradients.py --out results/bench/gradients.json
 
-Trains each method for a while on Pong with the preset `atari`, and on CartPole with default settings. For each layer:
-the mean over its weights of √v, Adam's own estimate of the size of a gradient, and the share of weights where it is
-below ε.
+Trains each method for a while on Pong with the preset `atari`, on MinAtar's Breakout with the preset `minatar`, and on
+CartPole with default settings. For each layer: the mean over its weights of √v, Adam's own estimate of the size of a
+gradient, and the share of weights where it is below ε.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from nfdrl.progress import Progress
 from nfdrl.provenance import hardware
 from nfdrl.training.presets import find_preset
 
-METHODS = ("nfdrl", "nfdrl-s", "nfdrl-e", "c51", "qr-dqn", "dqn")
+METHODS = ("nfdrl", "nfdrl[gain=1]", "nfdrl-s", "nfdrl-e", "c51", "qr-dqn", "dqn")
 # A small replay and an early start: sizes of gradients need no memory of their own.
 STUDIES = {
     "pong": ("ALE/Pong-v5", "atari", {"learning_starts": 800, "buffer_size": 4_000, "double_q": False}),
+    "minatar": ("MinAtar/Breakout-v1", "minatar", {"learning_starts": 800, "buffer_size": 4_000}),
     "cartpole": ("CartPole-v1", "default", {}),
 }
 
@@ -72,7 +73,7 @@ def main() -> None:
             found = measure(study, name, given.steps, given.seed)
             rows += found
             layers = ", ".join(f"{row['mean']:.1e} ({row['below eps']:.0%})" for row in found)
-            print(f"{study:9} {name:8} {layers}", flush=True)
+            print(f"{study:9} {name:13} {layers}", flush=True)
     if given.out is not None:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         made = {"date": date.today().isoformat(), "hardware": hardware(), "seed": given.seed, "steps": given.steps}

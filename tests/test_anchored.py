@@ -14,7 +14,7 @@ from nfdrl.agent import Agent
 from nfdrl.engines import EngineName
 from nfdrl.envs.cliff import risky_cliff
 from nfdrl.errors import NfdrlError
-from nfdrl.laws import METHODS
+from nfdrl.laws import METHODS, find_method
 from nfdrl.laws.anchored import NARROWEST, REACH, WIDEST, AnchoredMethod, anchored_law, anchored_zero
 from nfdrl.laws.categorical import CategoricalLaw
 from nfdrl.laws.flow import FlowLaw
@@ -23,6 +23,7 @@ from nfdrl.networks import table
 from nfdrl.numerics.base_points import base_points
 from nfdrl.replay import Batch
 from nfdrl.training.policy_laws import PolicyLearning, learn_policy_laws
+from nfdrl.training.presets import PRESETS
 
 ENGINES: tuple[EngineName, ...] = ("compiled", "graph")
 
@@ -131,26 +132,46 @@ def test_steps_that_lie_where_nothing_happens_return_where_they_are_needed():
     assert (raw.detach()[0, :2] < -0.25).any()  # one of them has changed sides
 
 
+def learned_table(method, settings, factor=1.0):
+    """A small table of laws after 40 updates with rewards times a factor."""
+    torch.manual_seed(0)
+    learner = Learner(method, table(method, 5, 2), settings)
+    draws = np.random.default_rng(0)
+    for _ in range(40):
+        state, after = (torch.from_numpy(draws.integers(5, size=32)) for _ in range(2))
+        reward = torch.from_numpy((factor * draws.normal(size=32)).astype(np.float32))
+        discount = torch.from_numpy(np.where(draws.random(32) < 0.3, 0, 0.9).astype(np.float32))
+        learner.update(Batch(state, torch.from_numpy(draws.integers(2, size=32)), reward, discount, after))
+    return learner.online
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("power", [-7, 13])
 def test_learning_gives_the_same_bits_for_rewards_times_a_power_of_two(engine, power):
-    scale = 2.0**power
-    outputs = []
-    for factor in (1.0, scale):
-        method = AnchoredMethod(unit=0.7 * factor)
-        torch.manual_seed(0)
-        learner = Learner(method, table(method, 5, 2), Optimisation(1e-2, max_grad_norm=1.0, engine=engine))
-        draws = np.random.default_rng(0)
-        for _ in range(40):
-            state, after = (torch.from_numpy(draws.integers(5, size=32)) for _ in range(2))
-            reward = torch.from_numpy((factor * draws.normal(size=32)).astype(np.float32))
-            discount = torch.from_numpy(np.where(draws.random(32) < 0.3, 0, 0.9).astype(np.float32))
-            learner.update(Batch(state, torch.from_numpy(draws.integers(2, size=32)), reward, discount, after))
-        outputs.append(learner.online.head.linear.weight.detach().clone())
-        law = learner.online(torch.arange(5))
-        outputs.append(law.mean().detach() / factor)
+    outputs, settings = [], Optimisation(1e-2, max_grad_norm=1.0, engine=engine)
+    for factor in (1.0, 2.0**power):
+        network = learned_table(AnchoredMethod(unit=0.7 * factor), settings, factor)
+        outputs.append(network.head.linear.weight.detach().clone())
+        outputs.append(network(torch.arange(5)).mean().detach() / factor)
     assert torch.equal(outputs[0], outputs[2])
     assert torch.equal(outputs[1], outputs[3])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_gain_makes_the_epsilon_of_adam_as_much_smaller(engine):
+    once, smaller, more = (
+        learned_table(AnchoredMethod(gain=gain), Optimisation(1e-2, eps, engine=engine)).head.linear.weight
+        for gain, eps in ((1.0, 1e-3), (1.0, 1e-3 / 8), (8.0, 1e-3))
+    )
+    assert torch.equal(smaller, more)
+    assert not torch.allclose(once, more)
+
+
+def test_the_preset_for_atari_raises_the_gain_of_this_law_alone():
+    adapt = PRESETS["atari"].adapt
+    assert adapt(AnchoredMethod(samples=32)) == AnchoredMethod(samples=32, gain=10.0)
+    assert find_method("nfdrl[gain=3]", adapt).gain == 3
+    assert adapt(METHODS["nfdrl-s"]) == METHODS["nfdrl-s"]
 
 
 def test_an_agent_measures_its_unit_from_the_first_rewards():
@@ -174,6 +195,7 @@ def test_the_rare_falls_of_the_cliff_stay_in_the_law(seed):
     ("settings", "message"),
     [
         ({"unit": 0.0}, "unit must be positive, got 0.0"),
+        ({"gain": -1.0}, "gain must be positive, got -1.0"),
         ({"start": -1.0}, "start must be positive"),
         ({"anchor": 2.0}, r"anchor must lie in \[0, 1\], got 2.0"),
         ({"components": 0}, "components must be at least 1"),

@@ -11,6 +11,7 @@ from typing import Any
 from nfdrl.errors import NfdrlError, check_at_least, unknown_name
 from nfdrl.files import read_toml, replace_file, to_toml
 from nfdrl.laws import find_method
+from nfdrl.laws.anchored import AnchoredMethod
 from nfdrl.laws.base import Method
 from nfdrl.laws.flow import FlowMethod
 from nfdrl.losses.exact import Exact
@@ -36,6 +37,11 @@ class Preset:
 def unchanged(method: Method) -> Method:
     """The method with its own defaults."""
     return method
+
+
+def atari_method(method: Method) -> Method:
+    """The default law with gradients as large as those of NFDRL-S, with which Adam's ε was chosen."""
+    return replace(method, gain=10.0) if isinstance(method, AnchoredMethod) else method
 
 
 def paper_method(method: Method) -> Method:
@@ -145,7 +151,7 @@ PRESETS: dict[str, Preset] = {
     "paper-atari": Preset(PAPER, 10_000_000, paper_method, "nfdrl-s"),  # the same, by the name of what it was made for
     "paper-literal": Preset(LITERAL, 10_000_000, literal_method, "nfdrl-s"),
     "paper-literal-atari": Preset(LITERAL, 10_000_000, literal_method, "nfdrl-s"),
-    "atari": Preset(ATARI, 10_000_000, unchanged),
+    "atari": Preset(ATARI, 10_000_000, atari_method),
     "minatar": Preset(MINATAR, 5_000_000, unchanged),
 }
 

@@ -257,7 +257,7 @@ def _anchored(method: AnchoredMethod, generator: torch.Generator | None) -> Kern
         return None
     zero = anchored_zero(method.components, method.start, torch.float32, CPU).numpy()
     law = zero, F(NARROWEST), F(method.unit), F(method.anchor), F(REACH), F(WIDEST)
-    return FlowKernel(method, law, method.gain(), generator)
+    return FlowKernel(method, law, method.factor(), generator)
 
 
 def _has_kernel(how: Distance) -> bool:
