@@ -191,7 +191,7 @@ def test_a_spec_that_is_not_there_is_an_error_with_the_ones_that_are(capsys):
     assert cli.main(["sweep", "nonesuch.toml"]) == 2
     said = capsys.readouterr().err
     assert "there is no spec 'nonesuch.toml'" in said
-    assert "control, minatar, paper-atari5, smoke, truth" in said
+    assert "control, minatar, minatar-short, paper-atari5, smoke, truth" in said
 
 
 def test_a_trial_is_finished_once_and_keeps_its_settings(tmp_path):

@@ -38,7 +38,8 @@ class Sweep:
     """
 
     spec: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SPEC.toml")]
-    """A TOML file (docs/sweeps.md), or the name of one that nfdrl has: control, minatar, paper-atari5, smoke, truth."""
+    """A TOML file (docs/sweeps.md), or the name of one that nfdrl has: control, minatar, minatar-short, paper-atari5,
+    smoke, truth."""
 
     out: Path | None = None
     """Folder of the sweep, on storage that all machines share; by default out/sweep/SPEC."""
