@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock
+# Modules are compiled when they are first imported: most never are, and all of them would take a minute.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint requirements.lock
 OUT ?= demo
 SEEDS := 0 1 2
 SCENARIO ?= cartpole
@@ -13,8 +14,8 @@ SUFFIX := $(if $(filter-out cartpole,$(SCENARIO)),-$(SCENARIO))
 demo: $(VENV)/.installed  ## learn the return laws of FrozenLake, compare them with the exact ones, draw both
 	$(BIN)/nfdrl paper frozenlake --seed 0 --out $(OUT)
 
-test: $(VENV)/.installed-test  ## the whole test suite, on both cores
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+test: $(VENV)/.installed-test  ## the whole test suite; on two cores with three workers, as tests on Ray wait most of the time
+	$(BIN)/python -m pytest -n 3 --dist loadgroup
 
 check: $(VENV)/.installed-test  ## lint, format, types, direction of imports
 	$(BIN)/ruff check .

@@ -32,7 +32,7 @@ def trained(method: str, env: Any = "CartPole-v1", steps: int = 200, **named: An
     return Agent(method, env, seed=3, config=SMALL, **named).learn(steps, total_steps=steps + 50, progress=False)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "nfdrl-e"])  # whose law is that of nfdrl-s
 def test_a_file_says_what_the_agent_says(method: str, tmp_path: Path) -> None:
     agent = trained(method)
     policy = agent.policy(LEVELS)

@@ -24,6 +24,7 @@ from nfdrl.runs.session import Run
 from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 
+pytestmark = pytest.mark.xdist_group("page")  # on one worker, so that agents are trained and pages made only once
 SMALL = TrainConfig(learning_starts=64, batch_size=16, torso=TorsoSizes(mlp=(16, 16)), report_every=50)
 # Enough to learn that the short way along the cliff is better on average and worse in the worst tenth.
 CLIFF = TrainConfig(

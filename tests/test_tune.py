@@ -29,13 +29,14 @@ from nfdrl.evaluation.distances import distances
 from nfdrl.evaluation.problems import finite_mdp
 from nfdrl.files import read_toml
 from nfdrl.laws import find_method
+from nfdrl.reports import plain
 from nfdrl.runs.claim import claimed
 from nfdrl.runs.layout import LOCK
 from nfdrl.runs.reading import find_runs
 from nfdrl.settings import apply_settings
 from nfdrl.sweeps.spec import SHIPPED, find_spec, listed
 from nfdrl.sweeps.tuning import check_known, check_same
-from nfdrl.sweeps.tuning_board import TuneBoard, best_of, preset_of, rows_of, table_of, write_tables
+from nfdrl.sweeps.tuning_board import TuneBoard, best_of, preset_of, rows_of, table_of
 from nfdrl.sweeps.tuning_objectives import Objective, miscalibration
 from nfdrl.sweeps.tuning_spec import Choice, Range, TuneSpec, read_tune_spec
 from nfdrl.sweeps.tuning_trial import Reading, Record, attempt, folder_of, read_record, read_records, write_record
@@ -473,6 +474,7 @@ def test_a_folder_belongs_to_one_spec_but_may_get_more_trials(spec: TuneSpec, tm
 
 
 def test_a_record_with_any_other_field_is_read_or_refused_in_one_line(spec: TuneSpec, tmp_path: Path) -> None:
+    from nfdrl.sweeps.tuning_figure import draw
     from nfdrl.sweeps.tuning_search import Suggestions, asha
 
     readings = tuple(Reading(seed, spec.steps, 9.0) for seed in listed(spec.seeds))
@@ -493,7 +495,8 @@ def test_a_record_with_any_other_field_is_read_or_refused_in_one_line(spec: Tune
                 Suggestions(spec, tmp_path, records, TuneBoard(spec, tmp_path, Console(file=io.StringIO())))
                 asha(spec, records)
                 best_of(spec, records)
-                write_tables(spec, tmp_path, records, {})
+                json.dumps(plain(rows_of(spec, records)))
+                draw(spec, records).draw_without_rendering()
                 Console(file=io.StringIO()).print(table_of(spec, records))
             except NfdrlError as error:
                 refused.append(str(error))
