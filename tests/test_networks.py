@@ -163,3 +163,15 @@ def test_two_images_still_differ_after_four_layers():
                 layer.reset_parameters()
         default = torch.linalg.vector_norm(torso(image) - torso(other)) / pixels
     assert moved > 10 * default
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_heads_that_multiply_features_get_learned_ones_of_a_state(name):
+    features = {
+        widths: network_for(METHODS[name], SPACES["OneHot"], 3, TorsoSizes(states=widths), 0).torso.features
+        for widths in ((), (7,))
+    }
+    assert features == {(): 64 if name in ("iqn", "fqf") else 5, (7,): 7}
+    parts = network_for(METHODS[name], Dict({"a": SPACES["OneHot"]}), 3, TorsoSizes(mlp=(9,)), 0).torso
+    assert parts.features == 9
+    assert parts.torsos[0].features == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import gymnasium
@@ -16,6 +17,7 @@ from nfdrl.normalising import Normaliser
 from nfdrl.observations import Observation, parts_of, zeros
 from nfdrl.torsos import OneHot, Parts, Torso, TorsoSizes, is_image, torso_for
 
+EMBEDDING = 64  # learned features of a state whose one-hot row is too poor: as many as IQN has cosines for a level
 TorsoLike = nn.Module | Callable[[Any], nn.Module]  # a torso of one's own, or a function of the observation space
 
 
@@ -126,6 +128,8 @@ def network_for(
 
     The torso may be one's `own`; with `normalise`, it sees normalised observations.
     """
+    if method.embeds_states and not sizes.states:
+        sizes = replace(sizes, states=(EMBEDDING,))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # modules draw their initial weights from the global generator
         torso = torso_for(space, sizes) if own is None else OwnTorso(own, space)

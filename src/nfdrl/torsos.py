@@ -30,9 +30,11 @@ class TorsoSizes:
     image: tuple[int, ...] = (512,)  # Mnih et al. 2015, Methods
     # layers after the convolution of an image of less than 36 pixels
     small_image: tuple[int, ...] = (128,)  # Young and Tian 2019 (MinAtar), Section 3
+    # layers on the one-hot row of a state that is one of n
+    states: tuple[int, ...] = ()  # ours: without any, a linear head is a table; IQN and FQF have (64,)
 
     def __post_init__(self) -> None:
-        for name in ("mlp", "image", "small_image"):
+        for name in ("mlp", "image", "small_image", "states"):
             widths = getattr(self, name)
             if any(width < 1 for width in widths):
                 raise NfdrlError(f"widths of {name} layers must be at least 1, got {widths}")
@@ -222,10 +224,10 @@ def torso_for(space: gymnasium.Space[Any], sizes: TorsoSizes | None = None) -> n
     sizes = TorsoSizes() if sizes is None else sizes
     spaces = gymnasium.spaces
     if has_parts(space):  # only images have layers of their own: what relates the parts is learned on top of all
-        bare = replace(sizes, mlp=())
+        bare = replace(sizes, mlp=(), states=())
         return Parts({name: torso_for(part, bare) for name, part in parts_of(space).items()}, sizes.mlp)
     if isinstance(space, spaces.Discrete):
-        return OneHot(int(space.n), int(space.start))
+        return OneHot(int(space.n), int(space.start), sizes.states)
     if isinstance(space, spaces.MultiDiscrete):
         counts, starts = space.nvec.ravel().tolist(), np.asarray(space.start).ravel().tolist()
         return MultiOneHot(counts, starts, sizes.mlp)

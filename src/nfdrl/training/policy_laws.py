@@ -13,13 +13,12 @@ from nfdrl.envs.finite import FiniteMDP
 from nfdrl.errors import NfdrlError, check_at_least
 from nfdrl.laws.base import Law, Method
 from nfdrl.learner import Learner, Optimisation
-from nfdrl.networks import Network, table
+from nfdrl.networks import EMBEDDING, Network, table
 from nfdrl.replay import Batch
 from nfdrl.torsos import OneHot
 from nfdrl.training.schedules import Decay, decay, forgetting
 
 CHUNK = 256  # batches drawn at once, because each call of the vectorised sampler has a cost
-EMBEDDING = 64  # as many as the cosines in which IQN embeds a level
 
 
 @dataclass(frozen=True)
