@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from nfdrl.cli import main
 from nfdrl.errors import NfdrlError
@@ -23,7 +24,7 @@ from nfdrl.numerics.atoms import midpoints
 from nfdrl.paper import load
 from nfdrl.paper.mdp3 import modes
 from nfdrl.progress import Progress
-from nfdrl.training.policy_laws import PolicyLearning
+from nfdrl.training.policy_laws import PolicyLearning, learn_policy_laws
 
 SMALL = Budget(updates=8, batch_size=8, fit_updates=400, fit_restarts=4)
 FIT = Fit(SMALL.fit_updates, SMALL.fit_restarts)
@@ -258,3 +259,12 @@ def test_the_limit_of_a_flow_on_two_atoms_falls_with_refining():
     refined = limit(METHODS["nfdrl-e"], TWO)
     plain = limit(METHODS["nfdrl-e"], TWO, replace(FIT, refining=0))
     assert refined < 0.8 * plain
+
+
+def test_learning_on_a_table_gives_the_same_bits_on_any_number_of_threads():
+    mdp, settings, weights = finite_mdp("FrozenLake-v1"), PolicyLearning(200, 128), []
+    for count in (1, 2):
+        with threadpool_limits(count, user_api="blas"):
+            learned = learn_policy_laws(mdp, mdp.optimal_policy(0.95), METHODS["nfdrl-s"], settings, discount=0.95)
+        weights.append(learned.network.head.linear.weight)
+    assert torch.equal(*weights)

@@ -15,6 +15,7 @@ from nfdrl.laws.base import Law, Method
 from nfdrl.learner import Learner, Optimisation
 from nfdrl.networks import EMBEDDING, Network, table
 from nfdrl.replay import Batch
+from nfdrl.threads import threads
 from nfdrl.torsos import OneHot
 from nfdrl.training.schedules import Decay, decay, forgetting
 
@@ -93,9 +94,10 @@ def learn_policy_laws(
     learner = Learner(method, online, optimisation, generator=generator)
     batches = _sampled_batches(mdp, policy, settings.batch_size, mdp.resolve_discount(discount), rng)
     losses = []
-    for step in track(range(settings.updates)):
-        learner.set_learning_rate(settings.rate(step / settings.updates))
-        losses.append(learner.update(*next(batches)))
+    with threads(1):  # laws are too small to share: where another process has a core, two threads wait for each other
+        for step in track(range(settings.updates)):
+            learner.set_learning_rate(settings.rate(step / settings.updates))
+            losses.append(learner.update(*next(batches)))
     return LearnedLaws(online, torch.tensor(losses))
 
 
