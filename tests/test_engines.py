@@ -390,8 +390,31 @@ def test_an_engine_says_why_it_runs(monkeypatch):
     own = copy.deepcopy(network).float()
     own.torso = nn.Sequential(nn.Linear(5, 128), nn.ReLU())
     assert "not one of nfdrl's" in engines.engine_for(Work(FLOW, own)).reason
-    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "numba" else find_spec(name))
-    assert "pip install numba" in learner_of(FLOW).engine.reason
+    for missing in ("numba", "scipy"):
+        monkeypatch.setattr(engines, "find_spec", lambda name, gone=missing: None if name == gone else find_spec(name))
+        assert f"(pip install {missing})" in learner_of(FLOW).engine.reason
+
+
+def test_every_library_of_linear_algebra_is_on_one_thread_while_an_agent_learns():
+    """In a process of its own, in which one of them is loaded after the first use of the others."""
+    program = """
+import nfdrl
+from nfdrl.threads import threads
+from threadpoolctl import threadpool_info
+
+with threads(1):
+    pass
+found = set()
+def look(agent, event):
+    found.update((one["filepath"], one["num_threads"]) for one in threadpool_info() if one["user_api"] == "blas")
+small = {"learning_starts": 32, "batch_size": 8}
+nfdrl.Agent("iqn[hidden=8]", "CartPole-v1", config=small).learn(60, callbacks=[look], progress=False)
+print(len(found), {count for _, count in found})
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "2 {1}\n"  # NumPy's own, and SciPy's, with which Numba multiplies matrices
 
 
 def test_the_package_works_without_the_compiled_engine():

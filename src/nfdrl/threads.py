@@ -22,7 +22,7 @@ def threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        with _libraries().limit(limits=1, user_api="blas"):
+        with _libraries("nfdrl.engines.compiled" in sys.modules).limit(limits=1, user_api="blas"):
             yield
     finally:
         torch.set_num_threads(before)
@@ -39,6 +39,7 @@ def prepare_optimisers() -> None:
         thread.join()
 
 
-@lru_cache(maxsize=1)
-def _libraries() -> ThreadpoolController:
+@lru_cache(maxsize=2)
+def _libraries(compiled: bool) -> ThreadpoolController:  # noqa: ARG001
+    """The libraries that are loaded; the compiled engine loads another one."""
     return ThreadpoolController()

@@ -15,6 +15,7 @@ from nfdrl.errors import NfdrlError, unknown_name
 
 EngineName = Literal["auto", "compiled", "graph"]
 ENGINES: tuple[EngineName, ...] = ("auto", "compiled", "graph")
+NEEDED = ("numba", "scipy")  # by the compiled engine
 
 __all__ = ["ENGINES", "Engine", "EngineName", "Work", "engine_for"]
 
@@ -39,8 +40,10 @@ def _obstacle(work: Work) -> str | None:
     """Why the compiled engine cannot run; None where it can."""
     if find_spec("nfdrl.engines.compiled") is None:
         return "nfdrl.engines.compiled is not part of this installation"
-    if find_spec("numba") is None:
-        return "Numba is not installed (pip install numba); on a CPU it makes training several times as fast"
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        names = " ".join(missing)
+        return f"not installed: {names} (pip install {names}), which makes training several times as fast on a CPU"
     from nfdrl.engines.compiled import obstacle
 
     return obstacle(work)

@@ -8,11 +8,14 @@ differ in the last bit from the same code read back from disk, so none does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+import_module("scipy.linalg.cython_blas")  # what Numba multiplies matrices with: loaded now, `threads` can limit it
 
 Array = NDArray[Any]
 F = np.float32
