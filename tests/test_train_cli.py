@@ -44,6 +44,13 @@ def test_a_run_leaves_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "exists" in capsys.readouterr().err
 
 
+def test_settings_may_be_spread_over_several_options(tmp_path: Path) -> None:
+    spread = ["--set", "discount=0.9", "--steps", "20", "--evaluate", "0", "--set=double_q=false"]
+    assert train(tmp_path, *spread) == 0  # and a third in QUICK
+    config = json.loads((tmp_path / "config.json").read_text())["train"]
+    assert (config["discount"], config["double_q"], config["batch_size"]) == (0.9, False, 16)
+
+
 @pytest.mark.parametrize(
     ("engine", "line"),
     [

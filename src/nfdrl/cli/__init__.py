@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr
 from importlib.metadata import version
 from itertools import groupby
-from typing import Annotated, TextIO
+from typing import Annotated, TextIO, get_args, get_origin, get_type_hints
 
 import torch
 import tyro
@@ -132,12 +132,38 @@ def parsed(words: Sequence[str]) -> Verbs:
     said = io.StringIO()
     try:
         with redirect_stderr(said):
-            verb: Verbs = tyro.cli(Verb, prog="nfdrl", description=ABOUT, args=words)
+            verb: Verbs = tyro.cli(Verb, prog="nfdrl", description=ABOUT, args=gathered(words))
     except SystemExit as stop:
         if stop.code:
             say(f"error: {in_one_line(said.getvalue())}")
         raise
     return verb
+
+
+def gathered(words: Sequence[str]) -> list[str]:
+    """The words, with all values of an option behind its first mention: of several mentions tyro reads the last alone.
+
+    >>> gathered(["train", "--set", "discount=0.9", "--seed", "3", "--set=double_q=true"])
+    ['train', '--set', 'discount=0.9', 'double_q=true', '--seed', '3']
+    """
+    several = {
+        f"--{name.replace('_', '-')}"
+        for verb in get_args(Verbs)
+        for name, kind in get_type_hints(verb).items()
+        if get_origin(kind) is tuple
+    }
+    parts: dict[str | int, list[str]] = {}
+    part: str | int = 0
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        option = name.replace("_", "-")
+        if option in several:
+            part = option
+            parts.setdefault(part, [option]).extend([value] if equals else [])
+        else:
+            part = place if word.startswith("--") else part
+            parts.setdefault(part, []).append(word)
+    return [word for some in parts.values() for word in some]
 
 
 def in_one_line(box: str) -> str:
