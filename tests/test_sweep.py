@@ -318,6 +318,7 @@ def test_a_trial_that_raises_is_listed_and_stops_no_other(tmp_path, monkeypatch)
     done = subprocess.run([*command, "--only", "*/dqn/*"], capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert "1 of 2 trials done" in done.stdout
+    assert "nfdrl: trials to run: 2\n" in done.stderr
     assert not list(out.glob("*/c51-atoms=13"))
     failure = json.loads((out / "gated_env-Gated-v0-at=50-fails=true/dqn/seed-0/failed.json").read_text())
     assert "this environment breaks" in failure["error"]

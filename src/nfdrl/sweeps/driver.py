@@ -157,18 +157,17 @@ def run_sweep(
     """Run all trials that are not finished, failed ones again; those of an earlier spec in the folder stay."""
     with claimed(out, force=force):
         check_begun(trials, out)
-        outcomes = {trial: ended(trial, out) for trial in trials}
+        outcomes = {trial: ended(trial, out) or {} for trial in trials}
+        done = {trial: found for trial, found in outcomes.items() if "result" in found}
+        waiting = [trial for trial in trials if trial not in done]
         with listener:
-            waiting = []
-            for trial, found in outcomes.items():
-                if found is None or "error" in found:
-                    waiting.append(trial)
-                else:
-                    listener.end(trial, found, earlier=True)
+            for trial, found in done.items():
+                listener.end(trial, found, earlier=True)
             if waiting:
                 needs = demands(waiting, resources)
                 with place.open() as ray:
                     check_room(ray, needs, resources, place)
+                    say(f"trials to run: {len(waiting)}" + (f"; done before: {len(done)}" if done else ""))
                     _run(ray, needs, out.absolute(), resources, listener)
 
 
