@@ -141,7 +141,7 @@ def parsed(words: Sequence[str]) -> Verbs:
 
 
 def gathered(words: Sequence[str]) -> list[str]:
-    """The words, with all values of an option behind its first mention: of several mentions tyro reads the last alone.
+    """The words, with all values of an option after its first mention: of several mentions tyro reads only the last.
 
     >>> gathered(["train", "--set", "discount=0.9", "--seed", "3", "--set=double_q=true"])
     ['train', '--set', 'discount=0.9', 'double_q=true', '--seed', '3']
