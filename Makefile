@@ -15,7 +15,7 @@ demo: $(VENV)/.installed  ## learn the return laws of FrozenLake, compare them w
 	$(BIN)/nfdrl paper frozenlake --seed 0 --out $(OUT)
 
 test: $(VENV)/.installed-test  ## the whole test suite; on two cores with three workers, as tests on Ray wait most of the time
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(VENV)/.installed-test  ## lint, format, types, direction of imports
 	$(BIN)/ruff check .
