@@ -14,7 +14,7 @@ SUFFIX := $(if $(filter-out cartpole,$(SCENARIO)),-$(SCENARIO))
 demo: $(VENV)/.installed  ## learn the return laws of FrozenLake, compare them with the exact ones, draw both
 	$(BIN)/nfdrl paper frozenlake --seed 0 --out $(OUT)
 
-test: $(VENV)/.installed-test  ## the whole test suite; on two cores with three workers, as tests on Ray wait most of the time
+test: $(VENV)/.installed-test  ## the whole test suite, on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(VENV)/.installed-test  ## lint, format, types, direction of imports

@@ -43,7 +43,7 @@ with matplotlib.rc_context(STYLE):
     made, axes = figure(9, 2.8, cols=4, sharey=True)
     for a, (ax, move) in enumerate(zip(axes[0], moves, strict=True)):
         draw_truth(ax, truth[SQUARE, a], "cdf", label="exact")
-        draw_law(ax, law.select(a), agent.method, "cdf", -0.1, 1.1, label="learned")
+        draw_law(ax, law[a], agent.method, "cdf", -0.1, 1.1, label="learned")
         ax.set(title=move, xlabel="return", xlim=(-0.1, 1.1), ylim=(-0.02, 1.02))
     axes[0, 0].set_ylabel("probability of at most this")
     legend_below(made, axes)

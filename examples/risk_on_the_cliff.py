@@ -41,9 +41,9 @@ with matplotlib.rc_context(STYLE):
     for a, name in enumerate(PATHS):
         ax = axes[0, a]
         draw_truth(ax, truth[START, a], "cdf", label="exact")
-        draw_law(ax, law.select(a), agent.method, "cdf", -1.6, 0, label="learned")
-        ax.axvline(float(law.select(a).mean()), color="black", linewidth=1, label="learned mean")
-        ax.axvline(float(law.select(a).cvar(0.1)), color="black", linewidth=1, linestyle=":", label="learned CVaR(0.1)")
+        draw_law(ax, law[a], agent.method, "cdf", -1.6, 0, label="learned")
+        ax.axvline(float(law[a].mean()), color="black", linewidth=1, label="learned mean")
+        ax.axvline(float(law[a].cvar(0.1)), color="black", linewidth=1, linestyle=":", label="learned CVaR(0.1)")
         ax.set(title=f"the {name} path", xlabel="return", xlim=(-1.6, 0), ylim=(-0.02, 1.02))
     axes[0, 0].set_ylabel("probability of at most this")
     bars = axes[0, 2]

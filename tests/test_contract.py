@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -155,6 +156,25 @@ def test_a_head_takes_any_number_of_leading_axes(name: str) -> None:
     assert_close(head(flat.unflatten(0, (2, 3))).mean(), head(flat).mean().unflatten(0, (2, 3)))
     assert_close(head(flat[0]).mean(), head(flat).mean()[0])
     assert_close(head(flat[0]).select(1).quantile(0.3), head(flat).quantile(0.3)[0, 1])
+
+
+def test_laws_of_one_observation_are_a_sequence(name: str) -> None:
+    law = example_head(example_methods()[name])(features()[0])
+    assert len(law) == len([*law]) == ACTIONS
+    assert_close(torch.stack([one.cvar(0.3) for one in law]), law.cvar(0.3))
+    assert_close(law[-1].mean(), law.mean()[-1])
+    with pytest.raises(IndexError):
+        law[ACTIONS]
+    for laws in (example_law(name), law[0]):  # which axis would be meant, and none at all
+        assert laws
+        with pytest.raises(TypeError, match=r"along one axis.*select"):
+            laws[0]
+
+
+@pytest.mark.parametrize("count", [(2, 3), 0.5, -1])
+def test_only_a_number_of_samples_can_be_drawn(name: str, count: Any) -> None:
+    with pytest.raises(NfdrlError, match="n must be"):
+        example_law(name).sample(count)
 
 
 def test_bootstrap_is_affine_in_the_mean(name: str) -> None:

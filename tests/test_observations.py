@@ -50,6 +50,23 @@ def test_parts_are_named_by_their_path_and_keep_their_dtype() -> None:
     assert row_bytes(space) == SIDE * SIDE + 2 * 4 + 8 + row_bytes(Discrete(2)) - 8
 
 
+@pytest.mark.parametrize(
+    ("space", "given", "said"),
+    [
+        (Discrete(16), 16, r"must lie in Discrete\(16\), got 16"),
+        (Discrete(3, start=5), [5, 7, 4], r"must lie in Discrete\(3, start=5\), got 4"),
+        (Discrete(16), 1.5, r"must lie in Discrete\(16\), got 1\.5"),
+        (MultiDiscrete([2, 5]), [[1, 4], [2, 0]], r"must lie in MultiDiscrete\(\[2 5\]\), got 2"),
+        (Discrete(16), "x", "must be numbers, got 'x'"),
+        (Box(-1, 1, (2,)), [0.0, "x"], "must be numbers, got '0.0'"),
+        (Tuple([Discrete(3), Box(-1, 1, (2,))]), (3, [0.0, 0.0]), r"must lie in Discrete\(3\), got 3"),
+    ],
+)
+def test_what_no_environment_would_show_is_refused_in_one_line(space: Any, given: Any, said: str) -> None:
+    with pytest.raises(NfdrlError, match=said):
+        as_rows(space, given)
+
+
 def test_a_single_observation_and_a_batch_are_told_apart() -> None:
     space = Corridor().observation_space
     one, single = as_rows(space, observation())

@@ -515,12 +515,26 @@ def test_a_law_shows_its_mean_spread_and_quantiles(method: str) -> None:
 def test_settings_may_be_a_dict_and_a_seed_may_be_drawn() -> None:
     agent = Agent("dqn", "CartPole-v1", config={"batch_size": 16, "torso": {"mlp": (8, 8)}}, device="cpu")
     assert agent.config == TrainConfig(batch_size=16, torso=TorsoSizes(mlp=(8, 8)), learning_rate=5e-4)
-    with pytest.raises(NfdrlError, match="settings of training have unknown fields: learning_rates"):
+    wrong = (
+        r"settings of training have unknown fields: learning_rates; did you mean 'learning_rate'\? \(known: discount, "
+    )
+    with pytest.raises(NfdrlError, match=wrong):
         Agent("dqn", "CartPole-v1", config={"learning_rates": 1e-3})
     seeds = {Agent("dqn", "CartPole-v1", seed=None, device="cpu").seed for _ in range(3)}
     assert len(seeds) == 3
     with pytest.raises(NfdrlError, match=r"seed must be a whole number, got 0\.5"):
         Agent("dqn", "CartPole-v1", seed=0.5)  # type: ignore[arg-type]
+
+
+def test_an_environment_in_the_place_of_the_method_is_named_as_such() -> None:
+    with pytest.raises(
+        NfdrlError, match=r"'CartPole-v1' is an environment, not a method: write Agent\(env='CartPole-v1'\)"
+    ):
+        Agent("CartPole-v1")
+    with pytest.raises(
+        NfdrlError, match="method must be a name or a Method, got TimeLimit: an environment is passed as env="
+    ):
+        Agent(gymnasium.make("CartPole-v1"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("engine", ["graph", "compiled"])

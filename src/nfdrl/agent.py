@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
 from nfdrl import hub
-from nfdrl.arguments import config_of, device_of, network_of, risk_of, seed_of
+from nfdrl.arguments import config_of, device_of, method_of, network_of, risk_of, seed_of
 from nfdrl.bellman import Valuation
 from nfdrl.envs.layers import discount_of
 from nfdrl.envs.make import EnvLike, Source, source_of
@@ -33,7 +33,7 @@ from nfdrl.evaluation.observed import Sampling, observe
 from nfdrl.evaluation.rollouts import Episodes, rollout
 from nfdrl.export import Policy
 from nfdrl.files import describing
-from nfdrl.laws import Law, Method, find_method, method_config, method_from
+from nfdrl.laws import Law, Method, method_config, method_from
 from nfdrl.learner import Learner
 from nfdrl.networks import TorsoLike, name_of, threads_for
 from nfdrl.observations import as_rows, as_tensors, zeros
@@ -79,7 +79,7 @@ class Agent:
         torso: TorsoLike | None = None,
         device: str | torch.device = "auto",
     ) -> None:
-        kind = find_method(method) if isinstance(method, str) else method
+        kind = method_of(method)
         if env is None:
             raise NfdrlError(f'an agent needs an environment: Agent("{kind.name}", "CartPole-v1"), or pass env=')
         self.seed, self.config, self.torso = seed_of(seed), config_of(config).of_method(kind), torso

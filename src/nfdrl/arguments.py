@@ -5,18 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 
 from nfdrl.bellman import Valuation
 from nfdrl.envs.make import Source
 from nfdrl.errors import NfdrlError, check_seed, whole
-from nfdrl.laws import Method
+from nfdrl.laws import Method, find_method
 from nfdrl.memory import check_weights, fitting
 from nfdrl.networks import Network, TorsoLike, network_for
 from nfdrl.risk import Mean, parse_risk
 from nfdrl.settings import from_plain
 from nfdrl.training.config import TrainConfig
+
+
+def method_of(method: object) -> Method:
+    """The method, also by its name."""
+    if isinstance(method, str):
+        if method.partition("[")[0] in gymnasium.registry:
+            raise NfdrlError(f"{method!r} is an environment, not a method: write Agent(env={method!r})")
+        return find_method(method)
+    if not isinstance(method, Method):
+        found = type(method).__name__
+        raise NfdrlError(f"method must be a name or a Method, got {found}: an environment is passed as env=")
+    return method
 
 
 def risk_of(risk: str | Valuation | None) -> Valuation:

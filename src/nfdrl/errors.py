@@ -28,11 +28,15 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> NfdrlError:
     >>> str(unknown_name("method", "qrdqn", ["c51", "qr-dqn"]))
     "unknown method 'qrdqn': did you mean 'qr-dqn'? (known: c51, qr-dqn)"
     """
+    return NfdrlError(f"unknown {kind} {name!r:.100}: {suggestion(name, known)}")
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The nearest of the known names, if one is near, and all of them."""
     choices = list(known)
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    listed = f"(known: {', '.join(choices)})" if hint else f"known: {', '.join(choices)}"
-    return NfdrlError(f"unknown {kind} {name!r:.100}: {hint}{listed}")
+    listed = f"known: {', '.join(choices)}"
+    return f"did you mean {near[0]!r}? ({listed})" if near else listed
 
 
 def check_at_least(least: int, **values: int) -> None:

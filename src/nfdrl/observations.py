@@ -141,7 +141,21 @@ def as_rows(space: gymnasium.Space[Any], observation: Any) -> tuple[Array, bool]
     single = array.shape == shape
     if not single and array.shape[1:] != shape:
         raise NfdrlError(f"observations must have shape {shape} or (B, …), got {array.shape}")
-    return np.ascontiguousarray(array[None] if single else array, dtype=dtype), single
+    return _cast(space, array[None] if single else array, dtype), single
+
+
+def _cast(space: gymnasium.Space[Any], array: Array, dtype: np.dtype[Any]) -> Array:
+    """The same in another dtype; what cannot be an observation is refused."""
+    try:
+        rows = np.ascontiguousarray(array, dtype=dtype)
+    except (TypeError, ValueError):
+        raise NfdrlError(f"observations must be numbers, got {array.item(0)!r:.50}") from None
+    if isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
+        count = space.n if isinstance(space, gymnasium.spaces.Discrete) else space.nvec
+        strange = (rows != array) | (rows < space.start) | (rows >= space.start + count)
+        if strange.any():
+            raise NfdrlError(f"observations must lie in {space}, got {np.atleast_1d(array)[strange].item(0)}")
+    return rows
 
 
 def _record_rows(space: gymnasium.Space[Any], observation: Any, dtype: np.dtype[Any]) -> tuple[Array, bool]:
@@ -159,8 +173,8 @@ def _record_rows(space: gymnasium.Space[Any], observation: Any, dtype: np.dtype[
         wanted = dict(zip(names, shapes, strict=True))
         raise NfdrlError(f"the parts of observations must have shapes {wanted}, alone or with B rows each, got {found}")
     records = np.zeros(1 if single else len(columns[0]), dtype)
-    for name, column in zip(names, columns, strict=True):
-        records[name] = column
+    for (name, part), column in zip(parts_of(space).items(), columns, strict=True):
+        records[name] = _cast(part, column, dtype[name].base)
     return records, single
 
 

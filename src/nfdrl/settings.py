@@ -20,7 +20,7 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from nfdrl.errors import NfdrlError, unknown_name
+from nfdrl.errors import NfdrlError, suggestion, unknown_name
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -184,7 +184,8 @@ def from_plain(kind: type[T], plain: Any, what: str) -> T:
     hints: dict[str, Any] = _hints(cast(Any, kind))
     unknown = sorted(set(own) - set(hints))
     if unknown:
-        raise NfdrlError(f"settings of {what} have unknown fields: {', '.join(unknown)}")
+        hint = suggestion(unknown[0], hints)
+        raise NfdrlError(f"settings of {what} have unknown fields: {', '.join(unknown)}; {hint}")
     values = {name: _read_field(kind, name, value, _fit) for name, value in own.items()}
     return _made(lambda: kind(**values), what)
 

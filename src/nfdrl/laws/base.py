@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from nfdrl.colours import BLACK
-from nfdrl.errors import NfdrlError, check_open_unit
+from nfdrl.errors import NfdrlError, check_at_least, check_open_unit, whole
 
 if TYPE_CHECKING:
     from nfdrl.laws.fitting import Fit, Track, Truths
@@ -70,6 +70,20 @@ class Law(ABC):
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> Self:
         """The law of reward + discount · Z (eq:bootstrap_Bellman); discount 0 gives a Dirac."""
 
+    def __len__(self) -> int:
+        """How many laws there are, of one observation: one per action."""
+        if len(self.batch_shape) != 1:
+            shape = tuple(self.batch_shape)
+            raise TypeError(f"only laws along one axis are counted and indexed, got shape {shape}: use select(action)")
+        return int(self.batch_shape[0])
+
+    def __getitem__(self, action: int) -> Self:
+        """The law of one action, of laws along one axis; so they can be iterated over."""
+        return self.select(range(len(self))[action])
+
+    def __bool__(self) -> bool:
+        return True  # whatever its length
+
     @torch.no_grad()
     def __repr__(self) -> str:
         """Mean, standard deviation, and the quantiles at 5 % and 95 %, of the first laws if there are many."""
@@ -96,6 +110,8 @@ class Law(ABC):
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """`n` independent returns of each law; shape `batch_shape + (n,)`."""
+        n = whole("n", n)
+        check_at_least(0, n=n)
         return self._quantile(self._random_levels(n, generator))
 
     def _random_levels(self, n: int, generator: torch.Generator | None = None) -> Tensor:
