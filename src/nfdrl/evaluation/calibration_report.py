@@ -91,7 +91,7 @@ def _draw_levels(ax: Axes, found: Calibration, colour: str) -> None:
     low, high = (1 + side * np.append(half, half[-1]) for side in (-1, 1))
     ax.fill_between(edges, low, high, step="post", color=GREY, alpha=0.35, linewidth=0, label="95 % if laws are right")
     ax.axhline(1, color=INK, linewidth=1)
-    ax.set(xlim=(0, 1), ylim=(0, max(2.0, 1.08 * heights.max())), ylabel="density")
+    ax.set(xlim=(0, 1), ylim=(0, max(2.0, 1.25 * heights.max())), ylabel="density")
     look = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
     ax.text(0.03, 0.95, f"uniform: {p_value(found)}", transform=ax.transAxes, va="top", fontsize=9, bbox=look)
 
