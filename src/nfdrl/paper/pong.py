@@ -104,7 +104,7 @@ def largest_fall(values: Sequence[float]) -> float:
 def draw(result: Result) -> Figure:
     """Return against steps, frames above; the title says how much of the paper's training it is, and what it shows."""
     runs: list[RunRecord] = result.data
-    made, axes = figure(9.0, 4.8)
+    made, axes = figure(9.0, 6.0)
     ax = axes[0, 0]
     pong = runs[0].game == PONG
     if pong:
@@ -126,7 +126,7 @@ def draw(result: Result) -> Figure:
         told += f", {_share(longest)} of the paper's {PAPER_STEPS:,}"
         ax.set_title(f"{CLAIM}\n{_shown(runs, result.rows)}", fontsize=8.5, color=GREY)
     made.suptitle(told, x=0.01, ha="left", fontsize=11.5)
-    legend_below(made, ax, 2)
+    legend_below(made, ax, 1)
     return made
 
 
@@ -169,14 +169,14 @@ def _draw_run(ax: Axes, run: RunRecord, name: str, line: str) -> None:
     returns = np.array([point["episode_return"] for point in run.curve])
     # Later variants are darker as well: where two curves run together, dashes alone would be lost in a line.
     color = color_of(run.method) if line == line_of(run.method) else darker(color_of(run.method))
-    ax.plot(steps, returns, line, color=color, linewidth=1.6, label=name)
-    for at in run.resumed:
-        ax.axvline(at, color=GREY, linestyle=":", linewidth=1.2, label="stopped and resumed")
     if run.evaluation is not None:
         mean, std = float(run.evaluation["mean"]), float(run.evaluation.get("std") or 0.0)
         count = len(run.evaluation.get("returns", ())) or run.evaluation.get("episodes")
-        ax.errorbar([run.step], [mean], [std], fmt="D", color=color, markersize=6, capsize=3, clip_on=False, zorder=5,
-                    label=f"{name}: greedy, {count} episodes, {mean:.3g} ± {std:.2g}")  # fmt: skip
+        ax.errorbar([run.step], [mean], [std], fmt="D", color=color, markersize=6, capsize=3, clip_on=False, zorder=5)
+        name += f"; greedy, {count} episodes: {mean:.3g} ± {std:.2g}"
+    ax.plot(steps, returns, line, color=color, linewidth=1.6, label=name)
+    for at in run.resumed:
+        ax.axvline(at, color=GREY, linestyle=":", linewidth=1.2, label="stopped and resumed")
 
 
 def darker(color: str) -> tuple[float, float, float]:
