@@ -21,6 +21,7 @@ from torch.testing import assert_close
 from nfdrl import engines
 from nfdrl.engines.base import Work
 from nfdrl.engines.compiled import flow
+from nfdrl.engines.compiled.adam import NumbaAdam
 from nfdrl.engines.compiled.heads import head_kernel_of
 from nfdrl.engines.compiled.kernels import Bellman, kernel_of
 from nfdrl.errors import NfdrlError
@@ -78,6 +79,8 @@ SPACES = {
     "channels first": gymnasium.spaces.Box(0, 255, (3, 9, 12), np.uint8),
     "large images": gymnasium.spaces.Box(0, 255, (2, 40, 44), np.uint8),
     "images": gymnasium.spaces.Box(0, 255, (10, 10, 3), np.uint8),
+    "planes": gymnasium.spaces.Box(0, 1, (10, 8, 4), np.bool_),
+    "planes, channels first": gymnasium.spaces.Box(0, 1, (2, 9, 12), np.bool_),
 }
 
 
@@ -199,7 +202,8 @@ def test_compiled_cvar_matches_the_law(alpha, size):
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("name", METHODS)
 def test_both_engines_compute_the_same_update_on_every_torso(space, name):
-    assert_same(both_engines(METHODS[name], space), batch_of(space))
+    for double_q in (False, True):
+        assert_same(both_engines(METHODS[name], space, double_q=double_q), batch_of(space))
 
 
 @pytest.mark.parametrize("risk", ["cvar:0.1", "var:0.3", "wang:-0.75", "mean-variance:0.1"])
@@ -375,6 +379,19 @@ def test_adam_matches_pytorch(engine):
         learner.update(batch)
     for ours, theirs in zip(learner.online.parameters(), network.parameters(), strict=True):
         assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_adam_keeps_no_subnormal_means_of_gradients_that_have_gone():
+    weights, gradient = torch.ones(100), torch.logspace(-20, 0, 100)
+    adam = NumbaAdam(weights, gradient, 1e-3, 1e-8)
+    adam.step(1.0)
+    gradient.zero_()
+    for _ in range(1_200):  # 0.9¹²⁰⁰ is 1e-55
+        adam.step(1.0)
+    assert torch.equal(adam.state["mean"], torch.zeros(100))
+    square = adam.state["square"]
+    assert not ((square > 0) & (square < torch.finfo(torch.float32).tiny)).any()
+    assert square[-1] > 0
 
 
 def test_an_engine_says_why_it_runs(monkeypatch):

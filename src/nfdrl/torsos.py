@@ -185,11 +185,11 @@ class NatureCNN(ImageTorso):
 class SmallCNN(ImageTorso):
     """The torso of Young and Tian 2019 for MinAtar's 10 × 10 × C, and for other images of at least 3 × 3."""
 
-    KERNEL = 3
+    KERNEL, FILTERS = 3, 16
 
     def __init__(self, shape: Sequence[int], widths: Sequence[int], channels_first: bool, scale: bool = False) -> None:
         channels, height, width = _image_sizes(shape, channels_first)
-        convolutions = nn.Sequential(nn.Conv2d(channels, 16, self.KERNEL), nn.ReLU(inplace=True))
+        convolutions = nn.Sequential(nn.Conv2d(channels, self.FILTERS, self.KERNEL), nn.ReLU(inplace=True))
         super().__init__(convolutions, shape, widths, channels_first, scale)
         self.image = height, width, channels
 

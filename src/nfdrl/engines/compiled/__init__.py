@@ -49,8 +49,8 @@ class CompiledEngine(Engine):
         heads = [None if network is None else network.head for network in (work.online, work.target)]
         self._kernel = kernel_of(work.method, work.generator) if isinstance(heads[0], LinearHead) else None
         self._heads = [None if head is None else head_kernel_of(work.method, head, work.generator) for head in heads]
-        whole = self._kernel is not None or self._heads[0] is not None
-        how = "layers and loss" if whole else "layers (this method's loss is PyTorch's)"
+        self._whole = self._kernel is not None or self._heads[0] is not None
+        how = "layers and loss" if self._whole else "layers (this method's loss is PyTorch's)"
         super().__init__(work, reason or f"{how} in NumPy and Numba on the CPU")
         self._online = Trunk(work.online)
         self._target = None if work.target is None else Trunk(work.target)
@@ -79,11 +79,20 @@ class CompiledEngine(Engine):
         """The mean loss; gradients of what runs in NumPy are overwritten, those of a stem and other heads added to."""
         trunk = self._online
         stem = trunk.stem(batch.observation)
-        outputs = trunk.dense.forward(stem.detach().numpy())
+        chooses = self._whole and self.work.double_q and next_action is None
+        chooser: Array | None = None
+        if chooses and trunk.plain:  # one pass for both observations
+            count, following = len(stem), trunk.stem(batch.next_observation)
+            both = trunk.dense.forward(np.concatenate([stem.numpy(), following.numpy()]))
+            outputs, chooser = trunk.dense.first(both, count), both[-1][count:]
+        else:
+            outputs = trunk.dense.forward(stem.detach().numpy())
+            if chooses:
+                chooser = trunk.outputs(batch.next_observation)
         if self._kernel is not None:
-            loss, slope = self._through_kernel(outputs[-1], batch, next_action, weight)
+            loss, slope = self._through_kernel(outputs[-1], chooser, batch, next_action, weight)
         elif self._heads[0] is not None:
-            loss, slope = self._through_head(outputs[-1], batch, next_action, weight)
+            loss, slope = self._through_head(outputs[-1], chooser, batch, next_action, weight)
         else:
             output = torch.from_numpy(outputs[-1]).requires_grad_()
             loss = self._through_graph(output, batch, next_action, weight)
@@ -94,22 +103,25 @@ class CompiledEngine(Engine):
             stem.backward(torch.from_numpy(grad))  # type: ignore[no-untyped-call]
         return loss
 
-    def _following(self, batch: Batch, next_action: Tensor | None) -> tuple[Array, Array]:
-        """The target network's outputs for the next observations, and the next actions."""
+    def _following(self, batch: Batch, chooser: Array | None, next_action: Tensor | None) -> tuple[Array, Array]:
+        """The target network's outputs for the next observations, and the next actions.
+
+        With Double-Q the online network's outputs, `chooser`, choose them.
+        """
         assert self._target is not None
         following = self._target.outputs(batch.next_observation)
         if next_action is not None:
             return following, next_action.numpy()
-        if self.work.double_q:
-            return following, self._greedy(self._online.outputs(batch.next_observation))
+        if chooser is not None:
+            return following, self._greedy(chooser)
         return following, self._greedy(following, of_target=True)
 
     def _through_kernel(
-        self, outputs: Array, batch: Batch, next_action: Tensor | None, weight: Tensor | None
+        self, outputs: Array, chooser: Array | None, batch: Batch, next_action: Tensor | None, weight: Tensor | None
     ) -> tuple[float, Array]:
         """The mean loss and its gradient in the outputs; shape (B, outputs)."""
         assert self._kernel is not None
-        following, chosen = self._following(batch, next_action)
+        following, chosen = self._following(batch, chooser, next_action)
         # Every law is a row of its own: picking by one index is faster than by two.
         actions = cast(LinearHead, self.work.online.head).actions
         first, share = _rows(len(chosen), actions)
@@ -124,13 +136,13 @@ class CompiledEngine(Engine):
         return float(losses @ share), gradient.reshape(outputs.shape)
 
     def _through_head(
-        self, features: Array, batch: Batch, next_action: Tensor | None, weight: Tensor | None
+        self, features: Array, chooser: Array | None, batch: Batch, next_action: Tensor | None, weight: Tensor | None
     ) -> tuple[float, Array]:
         """The mean loss and its gradient in the features; that in the head's weights is written."""
         online, target = self._heads
         assert online is not None
         assert target is not None
-        following, chosen = self._following(batch, next_action)
+        following, chosen = self._following(batch, chooser, next_action)
         bellman = Bellman(batch.reward.numpy(), batch.discount.numpy())
         _, share = _rows(len(chosen), 1)
         if weight is not None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from nfdrl.engines.base import Adam
-from nfdrl.engines.compiled.jit import Array, F, compiled
+from nfdrl.engines.compiled.jit import ZERO, Array, F, compiled
 
 BETA_1, BETA_2 = 0.9, 0.999  # Kingma and Ba 2015, Algorithm 1
 KEPT_1, KEPT_2 = F(1 - BETA_1), F(1 - BETA_2)
+TINY = np.finfo(F).tiny  # the least normal number
 
 
 class NumbaAdam(Adam):
@@ -39,5 +41,9 @@ def _move(weights: Array, gradient: Array, mean: Array, square: Array, rate: F, 
         g = gradient[i] * scale
         m = mean[i] + KEPT_1 * (g - mean[i])
         v = square[i] + KEPT_2 * (g * g - square[i])
+        # Without a gradient for a thousand updates the mean would become subnormal, and rounding would keep it there:
+        # it moves no weight, but every operation on it takes a hundred times as long.
+        m = m if abs(m) >= TINY else ZERO
+        v = v if v >= TINY else ZERO
         mean[i], square[i] = m, v
         weights[i] -= rate * m / (F(math.sqrt(v)) * root + eps)

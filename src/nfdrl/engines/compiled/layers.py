@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from nfdrl.engines.compiled.images import SmallImages, small_rows
 from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import Law, LinearHead
 from nfdrl.networks import Network
@@ -24,29 +25,15 @@ Array = NDArray[Any]
 Layer = nn.Linear | nn.Conv2d
 
 
-class Patches:
-    """The patches of an image that a convolution of stride 1 without padding sees, as rows, in which it is linear."""
-
-    def __init__(self, height: int, width: int, channels: int, kernel: int) -> None:
-        whole = np.arange(height * width * channels).reshape(height, width, channels)
-        windows = np.lib.stride_tricks.sliding_window_view(whole, (kernel, kernel), (0, 1))
-        self.size = kernel * kernel * channels
-        self.index = np.moveaxis(windows, 2, -1).ravel()  # position by position, each in the order of the image
-
-    def __call__(self, x: Array) -> Array:
-        """Images (B, H · W · C) to rows (B · positions, kernel² · C)."""
-        return x.take(self.index, axis=1).reshape(-1, self.size)
-
-
 class Dense:
     """Linear layers, the first `rectified` of them followed by ReLU; float32 on the CPU.
 
-    The first may be a convolution, with its `patches`. The arrays are views: they see every change that PyTorch makes
-    to the weights in place.
+    The first may be a convolution of small `images`. The arrays are views: they see every change that PyTorch makes to
+    the weights in place.
     """
 
-    def __init__(self, layers: Sequence[Layer], rectified: int, patches: Patches | None = None) -> None:
-        self.rectified, self.patches = rectified, patches
+    def __init__(self, layers: Sequence[Layer], rectified: int, images: SmallImages | None = None) -> None:
+        self.rectified, self.images = rectified, images
         self._weights = [_view(layer.weight.detach()) for layer in layers]
         self._transposed = [weight.T for weight in self._weights]
         self._biases = [_view(cast(Tensor, layer.bias).detach()) for layer in layers]
@@ -54,26 +41,36 @@ class Dense:
         self._into = [(None if w is None or b is None else (_view(w), _view(b))) for w, b in gradients]
 
     def forward(self, x: Array) -> list[Array]:
-        """The input (B, F), or its patches, and the output of every layer."""
-        outputs = [x if self.patches is None else self.patches(x)]
+        """The input (B, F), or what the convolution sees of it, and the output of every layer."""
+        outputs = [x if self.images is None else self.images.see(x)]
         for k, (weight, bias) in enumerate(zip(self._transposed, self._biases, strict=True)):
-            y = outputs[-1] @ weight
-            y += bias
+            if k == 0 and self.images is not None:
+                y = self.images.forward(outputs[0], len(x), self._weights[0], bias)
+            else:
+                y = outputs[-1] @ weight
+                y += bias
             if k < self.rectified:
                 np.maximum(y, 0, out=y)
-            outputs.append(y if k or self.patches is None else y.reshape(len(x), -1))
+            outputs.append(y)
         return outputs
+
+    def first(self, outputs: Sequence[Array], count: int) -> list[Array]:
+        """What `forward` would have returned for the first `count` rows of its input alone."""
+        seen = outputs[0][:count] if self.images is None else self.images.first(outputs[0], count)
+        return [seen, *(output[:count] for output in outputs[1:])]
 
     def backward(self, outputs: Sequence[Array], grad: Array, to_input: bool) -> Array | None:
         """Set the parameters' gradients from that of the last output; return the input's if asked."""
         for k in reversed(range(len(self._weights))):
             if k < self.rectified:
                 grad = grad * (outputs[k + 1] > 0)
-            if k == 0 and self.patches is not None:
-                grad = grad.reshape(len(outputs[0]), -1)
             into = self._into[k]
             assert into is not None, "the parameters had no gradients when the views were made"
-            np.matmul(grad.T, outputs[k], out=into[0])
+            if k == 0 and self.images is not None:
+                self.images.backward(outputs[0], grad, into[0])
+                grad = grad.reshape(-1, len(into[1]))  # positions of all images, each with its filters
+            else:
+                np.matmul(grad.T, outputs[k], out=into[0])
             np.matmul(np.ones(len(grad), np.float32), grad, out=into[1])  # the fastest way to a column sum
             if k or to_input:
                 grad = grad @ self._weights[k]
@@ -87,17 +84,17 @@ class Trunk:
         self.head, torso = network.head, cast(Torso, network.torso)
         self.layers = linear_layers(network)
         self._stem: Callable[[Any], Tensor] = torso.stem
-        self._patches = None
+        self._images = None
         normaliser = network.normaliser
         if normaliser is not None:
             self._stem = lambda observation: torso.stem(cast(Tensor, normaliser(observation)))
         parameters = [p for name, p in torso.named_parameters() if not name.startswith("layers.")]
         if isinstance(torso, SmallCNN):  # whose convolution is small enough to be the first of the linear layers
             image, parameters = torso, []
-            self._stem = lambda observation: image.channels_last(observation).flatten(1)
-            self._patches = Patches(*torso.image, torso.KERNEL)
+            self._stem = lambda observation: small_rows(image, observation)
+            self._images = SmallImages(*torso.image, torso.KERNEL)
         self.learned = any(p.requires_grad for p in parameters)  # whether the stem is
-        self._plain = not parameters  # no gradients to turn off, which would take time
+        self.plain = not parameters  # no gradients to turn off, which would take time
         self._first = next(part.weight for part in (*self.layers, *self.head.modules()) if isinstance(part, Layer))
         self._find()
 
@@ -111,7 +108,7 @@ class Trunk:
             )
         self._address = weight.data_ptr()
         rectified = len(self.layers) - isinstance(self.head, LinearHead)
-        self._dense = Dense(self.layers, rectified, self._patches)
+        self._dense = Dense(self.layers, rectified, self._images)
 
     @property
     def dense(self) -> Dense:
@@ -126,7 +123,7 @@ class Trunk:
 
     def outputs(self, observation: Observation) -> Array:
         """The output of the linear layers, without gradients; shape (B, ...) → (B, outputs)."""
-        if self._plain:
+        if self.plain:
             return self.dense.forward(self.stem(observation).numpy())[-1]
         with torch.no_grad():
             return self.dense.forward(self.stem(observation).numpy())[-1]
