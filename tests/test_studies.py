@@ -6,12 +6,16 @@ import runpy
 from pathlib import Path
 
 import matplotlib.image
+import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 from torch.testing import assert_close
 
+from nfdrl.envs.stepping import Step
 from nfdrl.laws.anchored import anchored_law
 from nfdrl.laws.fitting import Fit
+from nfdrl.replay import Replay
 
 ROOT = Path(__file__).parents[1]
 
@@ -130,3 +134,28 @@ def test_the_study_of_gradients_compares_adam_s_own_sizes_with_its_eps(tmp_path,
     for dqn, flow in zip(rows[:3], rows[3:], strict=True):
         assert 0 < flow["mean"] < dqn["mean"]
         assert 0 <= dqn["below eps"] < flow["below eps"] <= 1
+
+
+def test_the_returns_that_came_are_sums_to_the_end_of_a_game():
+    replay = Replay(20, Box(0, 1, (1,), np.float32), discount=0.5, rng=np.random.default_rng(0))
+    nothing = np.zeros((1, 1), np.float32)
+    replay.start(nothing)
+    for reward, ends in ((1, False), (2, False), (4, True), (3, False)):
+        end = np.array([ends])
+        replay.add(np.array([0]), Step(np.array([reward]), end, np.array([False]), nothing, nothing, end))
+    # 4, 2 + 4/2, 1 + 4/2; the row of the final observation has none, and the last game goes on.
+    expected = [3, 4, 4, np.nan, np.nan, *[np.nan] * 15]
+    found = script("benchmarks/pixels.py")["returns_of"](replay)
+    assert np.array_equal(found, np.float32(expected), equal_nan=True)
+
+
+def test_the_study_of_frames_compares_means_with_the_returns_that_came(tmp_path, monkeypatch):
+    path = tmp_path / "pixels.json"
+    words = ["--methods", "nfdrl", "--steps", "5000", "--updates", "2", "--every", "1", "--out", str(path)]
+    monkeypatch.setattr("sys.argv", ["pixels.py", *words])
+    script("benchmarks/pixels.py")["main"]()
+    (row,) = json.loads(path.read_text())["rows"]
+    assert row["method"] == "nfdrl"
+    assert len(row["correlation"]) == 2
+    assert all(-1 <= value <= 1 for value in row["correlation"])
+    assert 0.5 < row["difference"][0] < 4  # random play loses, and no law knows it yet
