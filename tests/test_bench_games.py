@@ -25,7 +25,7 @@ CONTESTANTS = {
         *("ours nfdrl", "ours, trunk alone"),
         *("ours nfdrl-s, compressed replay", "ours nfdrl-s, acting alone", "ours nfdrl-s, evaluation"),
     ],
-    "minatar": ["Stable-Baselines3 DQN", "ours dqn", "ours c51", "ours nfdrl-s"],
+    "minatar": ["Stable-Baselines3 DQN", "ours dqn", "ours c51", "ours nfdrl", "ours nfdrl-s"],
 }
 
 

@@ -62,6 +62,7 @@ CONTESTANTS = (
     Contestant(SB3_DQN, on_cores(1, _peer)),
     Contestant("ours dqn", on_cores(1, _ours("dqn")), SB3_DQN),
     Contestant("ours c51", on_cores(1, _ours("c51")), SB3_DQN),
+    Contestant("ours nfdrl", on_cores(1, _ours("nfdrl")), SB3_DQN),
     Contestant("ours nfdrl-s", on_cores(1, _ours("nfdrl-s")), SB3_DQN),
 )
 
