@@ -205,11 +205,11 @@ def test_an_experiment_that_reads_no_runs_refuses_a_runs_folder(tmp_path):
         run("alignment", tmp_path, tmp_path)
 
 
-def run_with(runs, folder, **settings):
+def run_with(runs, folder, seed=0, **settings):
     """A copy of a run, as if it had been trained with other settings."""
     config = json.loads((runs / "dqn" / "config.json").read_text())
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config | {"train": config["train"] | settings}))
+    (folder / "config.json").write_text(json.dumps(config | {"seed": seed, "train": config["train"] | settings}))
     (folder / "metrics.csv").write_text((runs / "dqn" / "metrics.csv").read_text())
 
 
@@ -226,6 +226,18 @@ def test_runs_of_one_method_are_told_apart_by_the_settings_in_which_they_differ(
     curves = [line for line in pong.draw(result).axes[0].lines if "rate" in str(line.get_label())]
     assert len({(line.get_label(), line.get_linestyle()) for line in curves}) == 2
     assert len({line.get_linestyle() for line in curves}) == 2
+
+
+def test_runs_that_differ_in_their_seed_alone_have_lines_of_their_own(runs, tmp_path):
+    for seed in (0, 1):
+        run_with(runs, tmp_path / f"run-{seed}", seed)
+    curves = [
+        line
+        for line in pong.draw(pong.compute(0, False, Progress(), tmp_path)).axes[0].lines
+        if len(line.get_xdata()) > 2
+    ]
+    assert ["seed 0" in curves[0].get_label(), "seed 1" in curves[1].get_label()] == [True, True]
+    assert curves[0].get_linestyle() != curves[1].get_linestyle()
 
 
 def test_human_scores_agree_with_those_of_the_paper_and_of_atari_100k():

@@ -132,19 +132,25 @@ def draw(result: Result) -> Figure:
 
 def _names(rows: list[Row]) -> list[str]:
     """What a legend calls each run: method, the settings that tell it from others, and its seed if they differ."""
-    seeds = len({row["seed"] for row in rows}) > 1
-    parts = [(label_of(row["method"]), row["variant"], f"seed {row['seed']}" if seeds else None) for row in rows]
+    told = zip(rows, _seeds(rows), strict=True)
+    parts = [(label_of(row["method"]), row["variant"], seed.rstrip(", ")) for row, seed in told]
     return [", ".join(part for part in name if part) for name in parts]
 
 
+def _seeds(rows: list[Row]) -> list[str]:
+    """Each run's seed in words, if they differ."""
+    return [f"seed {row['seed']}, " if len({row["seed"] for row in rows}) > 1 else "" for row in rows]
+
+
 def _lines(rows: list[Row]) -> list[str]:
-    """A method's own line for its first variant, and other dashes for the rest."""
+    """A method's own line for its first variant and seed, and other dashes for the rest."""
     styles: list[str] = []
     for row in rows:
-        variants = list(dict.fromkeys(other["variant"] for other in rows if other["method"] == row["method"]))
+        others = [(other["variant"], other["seed"]) for other in rows if other["method"] == row["method"]]
+        place = list(dict.fromkeys(others)).index((row["variant"], row["seed"]))
         own = line_of(row["method"])
         cycle = [own, *(line for line in LINES if line != own)]
-        styles.append(cycle[variants.index(row["variant"]) % len(cycle)])
+        styles.append(cycle[place % len(cycle)])
     return styles
 
 
@@ -153,8 +159,8 @@ def _shown(runs: list[RunRecord], rows: list[Row]) -> str:
     if not any(run.config.get("train", {}).get("learning_rate_decay") == "constant" for run in runs):
         return "No run here has a fixed rate."
     falls = [
-        f"{row['fall']:.2g} ({row['variant'] or label_of(row['method'])}, {_count(row['steps'])} steps)"
-        for row in rows
+        f"{row['fall']:.2g} ({row['variant'] or label_of(row['method'])}, {seed}{_count(row['steps'])} steps)"
+        for row, seed in zip(rows, _seeds(rows), strict=True)
         if row["fall"] is not None
     ]
     return fill(f"Here, the mean of 100 episodes falls below an earlier one by at most {', '.join(falls)}.", WIDTH)
