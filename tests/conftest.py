@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 from browsing import opener
 
 torch.set_num_threads(1)
+# Some virtual machines announce Intel's matrix unit and forbid its use: products of 16-bit floats then end the process.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # read at the first such product
 os.environ.setdefault("RAY_worker_niceness", "0")  # by default 15: beside other tests its workers would starve
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in the background of a shell: children would ignore it as well
     signal.signal(signal.SIGINT, signal.default_int_handler)
