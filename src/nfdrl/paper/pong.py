@@ -133,13 +133,17 @@ def draw(result: Result) -> Figure:
 def _names(rows: list[Row]) -> list[str]:
     """What a legend calls each run: method, the settings that tell it from others, and its seed if they differ."""
     told = zip(rows, _seeds(rows), strict=True)
-    parts = [(label_of(row["method"]), row["variant"], seed.rstrip(", ")) for row, seed in told]
-    return [", ".join(part for part in name if part) for name in parts]
+    return [_joined(label_of(row["method"]), row["variant"], seed) for row, seed in told]
 
 
-def _seeds(rows: list[Row]) -> list[str]:
+def _seeds(rows: list[Row]) -> list[str | None]:
     """Each run's seed in words, if they differ."""
-    return [f"seed {row['seed']}, " if len({row["seed"] for row in rows}) > 1 else "" for row in rows]
+    several = len({row["seed"] for row in rows}) > 1
+    return [f"seed {row['seed']}" if several else None for row in rows]
+
+
+def _joined(*parts: str | None) -> str:
+    return ", ".join(part for part in parts if part)
 
 
 def _lines(rows: list[Row]) -> list[str]:
@@ -159,7 +163,7 @@ def _shown(runs: list[RunRecord], rows: list[Row]) -> str:
     if not any(run.config.get("train", {}).get("learning_rate_decay") == "constant" for run in runs):
         return "No run here has a fixed rate."
     falls = [
-        f"{row['fall']:.2g} ({row['variant'] or label_of(row['method'])}, {seed}{_count(row['steps'])} steps)"
+        f"{row['fall']:.2g} ({_joined(row['variant'] or label_of(row['method']), seed, _count(row['steps']))} steps)"
         for row, seed in zip(rows, _seeds(rows), strict=True)
         if row["fall"] is not None
     ]
