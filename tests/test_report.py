@@ -175,6 +175,23 @@ def test_a_table_in_a_narrow_terminal_has_all_digits(width):
     assert "…" not in console.file.getvalue()
 
 
+def test_the_last_known_share_of_dormant_units_is_told_and_old_runs_have_none(tmp_path, capsys):
+    for seed, share in enumerate(("0.2", "0.4")):
+        folder = tmp_path / f"runs/c51-{seed}"
+        write_run(folder, 100.0, method="c51", seed=seed)
+        head, first, last = (folder / "metrics.csv").read_text().splitlines()
+        (folder / "metrics.csv").write_text(f"{head},dormant\n{first},{share}\n{last},\n")
+    write_run(tmp_path / "runs/dqn", 50.0)
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
+    assert "dormant" in capsys.readouterr().out
+    assert [row["dormant"] for row in reported(tmp_path / "out", "report")] == ["0.2", "0.4", ""]
+    c51, dqn = reported(tmp_path / "out", "lines")
+    assert (float(c51["dormant"]), float(c51["training_return"])) == (pytest.approx(0.3), 100)
+    assert (dqn["dormant"], float(dqn["training_return"])) == ("", 50)
+    assert main(["report", str(tmp_path / "runs/dqn"), "--out", str(tmp_path / "old")]) == 0
+    assert "dormant" not in capsys.readouterr().out  # no column without numbers
+
+
 def test_seconds_are_those_of_all_resumes(tmp_path):
     write_run(tmp_path / "whole", 1.0)
     write_run(tmp_path / "resumed", 1.0, resumed=[150])

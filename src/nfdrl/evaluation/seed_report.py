@@ -82,13 +82,15 @@ def run_row(run: RunRecord, settings: Row) -> Row:
         "return": evaluation.get("mean"),
         "std": evaluation.get("std"),
         "episodes": len(evaluation.get("returns", ())) or None,
+        "training_return": run.last("episode_return"),
+        "dormant": run.last("dormant"),
         "seconds": round(run.seconds, 1),
         "folder": str(run.folder),
     }
 
 
 def line_row(line: Line, label: str, settings: Row, target: Target | None) -> Row:
-    """A line's row: statistics of its evaluated seeds, and the mean time of a run."""
+    """A line's row: statistics of its evaluated seeds, and means over its runs."""
     scores = line.scores
     row = {"env": line.env, "method": line.method, "label": label, **settings}
     row |= {"steps": max(run.step for run in line.runs), "seeds": scores.size, "runs": len(line.runs)}
@@ -96,8 +98,15 @@ def line_row(line: Line, label: str, settings: Row, target: Target | None) -> Ro
         row |= _cells(name, statistic, [scores])
     strata = [] if target is None else [target.normalise(scores)]
     row |= _cells("normalised", mean, strata) | _cells("gap", gap, strata)
+    row |= {"training_return": _last(line, "episode_return"), "dormant": _last(line, "dormant")}
     seconds = float(np.mean([run.seconds for run in line.runs]))
     return row | {"seconds": round(seconds, 1), "folders": [str(run.folder) for run in line.runs]}
+
+
+def _last(line: Line, name: str) -> float | None:
+    """The mean over runs of the last number in a column of their metrics."""
+    known = [value for run in line.runs if (value := run.last(name)) is not None]
+    return float(np.mean(known)) if known else None
 
 
 def normalised(setup: Setup, targets: Mapping[str, Target]) -> dict[str, Floats]:

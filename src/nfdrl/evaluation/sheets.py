@@ -31,6 +31,7 @@ def lines_sheet(rows: Sequence[Row], columns: Sequence[str], targets: Mapping[st
     """One row per line."""
     names = {"median": "median", "iqm": "IQM"}
     names |= {"normalised": kind_of(targets), "gap": "gap"} if targets else {}
+    names |= {"dormant": "dormant"} if any(row["dormant"] is not None for row in rows) else {}
     names["seconds"] = "seconds"
     cells = []
     for row in rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,11 +18,12 @@ from nfdrl.runs.layout import CONFIG, EVALUATION, MANIFEST, METRICS, SUMMARY
 FRAME_SKIP = 4  # frames per agent step of ALE's v5 environments
 FAILED = "failed.json"  # of a trial of `nfdrl sweep` that raised an error
 REPORTED = ("step", "episodes", "episode_return", "steps_per_second")
+ALSO = ("dormant",)  # not in the metrics of old runs
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run left; `curve` has a dict of REPORTED per line of metrics.csv, NaN where a cell is empty."""
+    """What a run left; `curve` has a dict of REPORTED and ALSO per line of metrics.csv, NaN where a cell is empty."""
 
     folder: Path
     method: str
@@ -47,6 +49,10 @@ class RunRecord:
     def step(self) -> int:
         """The last agent step in metrics.csv."""
         return int(self.curve[-1]["step"]) if self.curve else 0
+
+    def last(self, name: str) -> float | None:
+        """The last number in a column of metrics.csv."""
+        return next((line[name] for line in reversed(self.curve) if not math.isnan(line[name])), None)
 
     @property
     def game(self) -> str:
@@ -122,7 +128,8 @@ def _if_there(path: Path) -> dict[str, Any]:
 
 def _curve(path: Path) -> list[dict[str, float]]:
     with path.open(newline="", encoding="utf-8") as file, describing("the metrics of a run", path):
-        lines = [{name: float(row[name] or "nan") for name in REPORTED} for row in csv.DictReader(file)]
+        rows = [dict.fromkeys(ALSO) | row for row in csv.DictReader(file)]
+        lines = [{name: float(row[name] or "nan") for name in (*REPORTED, *ALSO)} for row in rows]
         for line in lines:
             if not 0 <= line["step"] <= MOST_STEPS:
                 raise ValueError(f"the step of a line is {line['step']}")
