@@ -38,7 +38,7 @@ def measure(study: str, name: str, steps: int, seed: int) -> list[dict[str, Any]
     env, preset_name, changed = STUDIES[study]
     preset = find_preset(preset_name)
     method = find_method(name, preset.adapt)
-    config = replace(preset.config, **changed).of_method(method)
+    config = replace(preset.config, **changed)
     agent = nfdrl.Agent(method, env, seed=seed, config=config, device="cpu")
     agent.learn(steps, total_steps=100_000, progress=False)
     learner, done = agent.learner, agent.learner.optimizer.state["step"].item()

@@ -64,7 +64,7 @@ def learn(name: str, agent: nfdrl.Agent, seed: int, given: argparse.Namespace, b
     learned, shown = known[~last], rng.choice(known[last], min(SHOWN, int(last.sum())), replace=False)
     batch, came = replay.transitions_at(shown), torch.from_numpy(returns[shown])
 
-    config = replace(PRESET.config, target_every=TARGET_EVERY, double_q=False).of_method(method)
+    config = replace(PRESET.config, target_every=TARGET_EVERY, double_q=False)
     network = network_of(method, agent.source, config, seed, None)
     learner = Learner(method, network, config.optimisation(), generator=torch.Generator().manual_seed(seed))
     actions = int(agent.action_space.n)

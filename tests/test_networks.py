@@ -11,7 +11,8 @@ from nfdrl.engines.compiled.layers import Dense
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
 from nfdrl.networks import network_for
-from nfdrl.torsos import TorsoSizes, torso_for
+from nfdrl.torsos import TorsoSizes, highest_rate, torso_for
+from nfdrl.training.config import TrainConfig
 
 SPACES = {
     "MLP": Box(-1, 1, (4,)),
@@ -175,3 +176,17 @@ def test_heads_that_multiply_features_get_learned_ones_of_a_state(name):
     parts = network_for(METHODS[name], Dict({"a": SPACES["OneHot"]}), 3, TorsoSizes(mlp=(9,)), 0).torso
     assert parts.features == 9
     assert parts.torsos[0].features == 5
+
+
+def test_networks_on_images_learn_at_smaller_rates_unless_one_is_given():
+    planes, frames = Box(0, 1, (10, 10, 4), bool), Box(0, 255, (4, 84, 84), np.uint8)
+    thin = Box(0, 1, (5, 2, 12), np.float32)  # not wide enough for a convolution
+    rates = {
+        name: [TrainConfig().of_method(METHODS[name], space).learning_rate for space in (SPACES["MLP"], planes, frames)]
+        for name in ("nfdrl", "dqn")
+    }
+    assert rates == {"nfdrl": [1e-3, 2.5e-4, 1e-4], "dqn": [5e-4, 2.5e-4, 1e-4]}
+    assert highest_rate(Dict({"a": SPACES["MLP"], "b": planes, "c": Dict({"d": frames})})) == 1e-4
+    assert type(torso_for(thin)).__name__ == "MLP"
+    assert highest_rate(thin) == float("inf")
+    assert TrainConfig(learning_rate=0.1).of_method(METHODS["dqn"], frames).learning_rate == 0.1

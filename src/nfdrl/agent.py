@@ -82,8 +82,9 @@ class Agent:
         kind = method_of(method)
         if env is None:
             raise NfdrlError(f'an agent needs an environment: Agent("{kind.name}", "CartPole-v1"), or pass env=')
-        self.seed, self.config, self.torso = seed_of(seed), config_of(config).of_method(kind), torso
-        self.source = source = env if isinstance(env, Source) else stacked(source_of(env), self.config.frame_stack)
+        self.seed, given, self.torso = seed_of(seed), config_of(config), torso
+        self.source = source = env if isinstance(env, Source) else stacked(source_of(env), given.frame_stack)
+        self.config = given.of_method(kind, source.observation_space)
         self.observation_space, self.action_space = source.observation_space, source.action_space
         chosen, self.device = risk_of(risk), device_of(device)
         self._rng = np.random.default_rng([self.seed, 1])  # of actions outside training

@@ -18,6 +18,10 @@ from nfdrl.errors import NfdrlError
 from nfdrl.observations import has_parts, parts_of
 
 NATURE_LEAST_SIDE = 36  # the three convolutions of Mnih et al. 2015 leave nothing of a smaller image
+NATURE_RATE = (
+    1e-4  # Stable-Baselines3's and CleanRL's DQN; twice that left 59 % of a layer dead on Pong (docs/atari.md)
+)
+SMALL_RATE = 2.5e-4  # Young and Tian 2019; 1e-3 left 95 % of a layer dead on MinAtar's Asterix
 
 
 @dataclass(frozen=True)
@@ -268,12 +272,30 @@ def _image_sizes(shape: Sequence[int], channels_first: bool) -> tuple[int, int, 
 
 
 def _image_torso(space: gymnasium.spaces.Box, sizes: TorsoSizes) -> nn.Module:
-    shape = space.shape
-    first = len(shape) > 2 and channels_come_first(shape[-3:])
-    sides = _image_sizes(shape, first)[1:]
+    first, side = _first_and_side(space.shape)
     scale = space.dtype == np.uint8
-    if min(sides) >= NATURE_LEAST_SIDE:
-        return NatureCNN(shape, sizes.image, first, scale)
-    if min(sides) >= 3:
-        return SmallCNN(shape, sizes.small_image, first, scale)
-    return MLP(math.prod(shape), sizes.mlp)
+    if side >= NATURE_LEAST_SIDE:
+        return NatureCNN(space.shape, sizes.image, first, scale)
+    if side >= 3:
+        return SmallCNN(space.shape, sizes.small_image, first, scale)
+    return MLP(math.prod(space.shape), sizes.mlp)
+
+
+def _first_and_side(shape: Sequence[int]) -> tuple[bool, int]:
+    """Whether channels come first, and the shorter side of the image."""
+    first = len(shape) > 2 and channels_come_first(shape[-3:])
+    return first, min(_image_sizes(shape, first)[1:])
+
+
+def highest_rate(space: gymnasium.Space[Any]) -> float:
+    """The largest learning rate that is taken where nobody gives one: at larger ones units of a convolution die.
+
+    >>> highest_rate(gymnasium.spaces.Box(0, 1, (10, 10, 4), bool)), highest_rate(gymnasium.spaces.Discrete(16))
+    (0.00025, inf)
+    """
+    if has_parts(space):
+        return min(map(highest_rate, parts_of(space).values()))
+    if not isinstance(space, gymnasium.spaces.Box) or not is_image(space):
+        return math.inf
+    side = _first_and_side(space.shape)[1]
+    return NATURE_RATE if side >= NATURE_LEAST_SIDE else SMALL_RATE if side >= 3 else math.inf

@@ -9,9 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 
@@ -129,13 +131,13 @@ class TrainTrial(Trial):
         return self.steps
 
     def parts(self) -> tuple[TrainConfig, Method]:
-        """The settings of the run, and its method."""
+        """The settings of the run as far as they are given, and its method."""
         preset = find_preset(self.preset)
-        config, method = apply_settings(self.words, preset.config, find_method(self.method, preset.adapt))
-        return config.of_method(method), method
+        return apply_settings(self.words, preset.config, find_method(self.method, preset.adapt))
 
     def settings(self) -> dict[str, Any]:
-        config, method = self.parts()
+        given, method = self.parts()
+        config = given.of_method(method, _space(self.env, given.frame_stack))
         upkeep = {"checkpoint_every": self.checkpoint_every, "evaluate": self.evaluate}
         upkeep |= {"evaluate_every": self.evaluate_every, "steps": self.steps}
         saved = {"method": method_config(method), "env": self.env, "seed": self.seed, "train": to_plain(config)}
@@ -192,6 +194,12 @@ class TrainTrial(Trial):
             overwrite=True,
             force=force,
         )
+
+
+@cache
+def _space(env: str, frame_stack: int) -> gymnasium.Space[Any]:
+    """What is observed there."""
+    return stacked(source_of(env), frame_stack).observation_space
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Any, Literal
+
+import gymnasium
 
 from nfdrl.engines import ENGINES, EngineName
 from nfdrl.envs.watching import Limits
 from nfdrl.errors import NfdrlError, check_at_least, check_at_most, unknown_name
 from nfdrl.laws.base import Method
 from nfdrl.learner import Optimisation
-from nfdrl.torsos import TorsoSizes
+from nfdrl.torsos import TorsoSizes, highest_rate
 from nfdrl.training.schedules import DECAYS, Decay, decay
 
 FrameReplay = Literal["auto", "on", "off", "compressed"]
@@ -28,7 +30,7 @@ class TrainConfig:
 
     # weight of a reward one step later
     discount: float = 0.99  # Mnih et al. 2015, Extended Data Table 1
-    # Adam's step size at the start; none for the method's own
+    # Adam's step size at the start; none for the method's own, for images at most 2.5e-4, from 36 × 36 on 1e-4
     learning_rate: float | None = None  # ours: rare returns need larger steps than means
     # how it falls over the run: constant, linear, quadratic or cosine
     learning_rate_decay: Decay = "linear"  # ours: sampled targets never stop moving; laws settle as the rate falls
@@ -107,9 +109,11 @@ class TrainConfig:
                 raise unknown_name(kind, value, known)
         self.optimisation()
 
-    def of_method(self, method: Method) -> TrainConfig:
-        """The settings with the method's own learning rate, where they have none."""
-        return self if self.learning_rate is not None else replace(self, learning_rate=method.learning_rate)
+    def of_method(self, method: Method, space: gymnasium.Space[Any]) -> TrainConfig:
+        """The settings with the method's own learning rate, or what images allow, where they have none."""
+        if self.learning_rate is not None:
+            return self
+        return replace(self, learning_rate=min(method.learning_rate, highest_rate(space)))
 
     def limits(self) -> Limits:
         """The part that whoever plays episodes needs."""

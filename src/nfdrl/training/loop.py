@@ -50,7 +50,8 @@ class Trainer:
     def __init__(
         self, method: Method, network: Network, source: Source, config: TrainConfig, *, risk: Valuation, seed: int
     ) -> None:
-        self.method, self.network, self.source, self.config = method, network, source, config.of_method(method)
+        self.method, self.network, self.source = method, network, source
+        self.config = config.of_method(method, source.observation_space)
         self.risk, self.seed, self.step = risk, seed, 0
         self.rng = np.random.default_rng(seed)
         self.device = next(network.parameters()).device
