@@ -180,8 +180,8 @@ def missing(setups: Sequence[Setup], envs: Sequence[str], targets: Mapping[str, 
             notes.append(f"not run in {env}: {'; '.join(absent)}")
         for label, line in lines.items():
             notes += [f"{state}: {label} in {env}, seed {run.seed}, {run.folder}" for run, state in _open_ends(line)]
-        if env not in targets:
-            notes.append(f"no target score for {env}: not normalised; give one by --target '{env}=SCORE'")
+    if free := [env for env in envs if env not in targets]:
+        notes.append(f"no target score for {'; '.join(free)}: not normalised; give one by --target '{free[0]}=SCORE'")
     if any(line.scores.size < FEW for setup in setups for line in setup.lines.values()):
         notes.append("one seed gives no interval, and that of two says little")
     return notes
