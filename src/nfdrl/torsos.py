@@ -18,9 +18,7 @@ from nfdrl.errors import NfdrlError
 from nfdrl.observations import has_parts, parts_of
 
 NATURE_LEAST_SIDE = 36  # the three convolutions of Mnih et al. 2015 leave nothing of a smaller image
-NATURE_RATE = (
-    1e-4  # Stable-Baselines3's and CleanRL's DQN; twice that left 59 % of a layer dead on Pong (docs/atari.md)
-)
+NATURE_RATE = 1e-4  # Stable-Baselines3's and CleanRL's DQN; twice that left 59 % of a layer dead on Pong
 SMALL_RATE = 2.5e-4  # Young and Tian 2019; 1e-3 left 95 % of a layer dead on MinAtar's Asterix
 
 
@@ -294,7 +292,7 @@ def highest_rate(space: gymnasium.Space[Any]) -> float:
     (0.00025, inf)
     """
     if has_parts(space):
-        return min(map(highest_rate, parts_of(space).values()))
+        return min(map(highest_rate, parts_of(space).values()), default=math.inf)
     if not isinstance(space, gymnasium.spaces.Box) or not is_image(space):
         return math.inf
     side = _first_and_side(space.shape)[1]
