@@ -143,6 +143,16 @@ def test_both_engines_compute_the_same_update(variant, double_q):
     assert_same(pair, batch_of(seed=1), torch.arange(ROWS) % ACTIONS)
 
 
+@pytest.mark.parametrize("name", WITH_HEAD_KERNEL)
+@pytest.mark.parametrize("states", [1, 2, 6])
+def test_rows_of_one_state_are_computed_together_and_each_counts(name, states):
+    weight, batch = torch.linspace(0, 2, ROWS), batch_of("states")
+    few = replace(batch, observation=batch.observation % states, next_observation=batch.next_observation % states)
+    pair = both_engines(METHODS[name], "states", double_q=True)
+    assert_same(pair, few, None, weight)
+    assert_same(pair, few, torch.arange(ROWS) % ACTIONS, weight)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_weight_per_row_multiplies_its_loss(name):
     weight, chosen = torch.linspace(0, 2, ROWS), torch.arange(ROWS) % ACTIONS

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from nfdrl.bellman import bellman_target
 from nfdrl.engines.base import Array, Engine, Work
 from nfdrl.engines.compiled.adam import NumbaAdam
+from nfdrl.engines.compiled.alike import rows_alike
 from nfdrl.engines.compiled.heads import head_kernel_of
 from nfdrl.engines.compiled.kernels import Bellman, kernel_of
 from nfdrl.engines.compiled.layers import Trunk, linear_layers
@@ -64,7 +65,9 @@ class CompiledEngine(Engine):
         if self._kernel is not None:
             values = self._kernel.values(self._by_action(outputs), self.work.risk)
         elif head is not None:
-            values = head.values(outputs, self.work.risk)
+            alike = rows_alike(outputs)
+            values = head.values(outputs[alike.first], self.work.risk)
+            values = None if values is None else values[alike.group]
         if values is None:
             trunk = cast(Trunk, self._target if of_target else self._online)
             with torch.no_grad():

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from nfdrl.bellman import Valuation
 from nfdrl.engines.compiled import monotone, quantile
+from nfdrl.engines.compiled.alike import alone, rows_alike
 from nfdrl.engines.compiled.jit import Array, F
 from nfdrl.engines.compiled.kernels import Bellman, Registry, log_softmax
 from nfdrl.laws.base import Head
@@ -72,20 +73,24 @@ class ImplicitKernel(HeadKernel):
         n = self.method.acting_levels
         levels = _repeated((np.arange(n, dtype=np.float32) + F(0.5)) / F(n), len(features))
         every = _repeated(np.arange(self.network.output.out_features), len(features))
-        found: Array = quantile.quantiles(features, levels, every, _quantile_weights(self.network)).mean(-1)
+        members, weights = alone(len(features)), _quantile_weights(self.network)
+        found: Array = quantile.quantiles(features, levels, members, every, weights).mean(-1)
         return found
 
     def target(self, features: Array, chosen: Array, bellman: Bellman) -> Array:
         levels = self._levels(len(features), self.method.target_samples)
-        return bellman(quantile.quantiles(features, levels, chosen[:, None], _quantile_weights(self.network))[:, 0])
+        members, weights = alone(len(features)), _quantile_weights(self.network)
+        return bellman(quantile.quantiles(features, levels, members, chosen[:, None], weights)[:, 0])
 
     def differentiate(
         self, features: Array, action: Array, target: Callable[[], Array], share: Array
     ) -> tuple[Array, Array]:
         """Dabney et al. 2018b, Eq. 3."""
         levels, threshold = self._levels(len(features), self.method.samples), F(self.method.huber_threshold)
-        weights = _quantile_weights(self.network)
-        losses, _, slope, into = quantile.descend(features, levels, action, target(), threshold, share, weights)
+        members, weights = alone(len(features)), _quantile_weights(self.network)
+        losses, _, slope, into = quantile.descend(
+            features, levels, members, action, target(), threshold, share, weights
+        )
         _write_quantile_gradients(self.network, into)
         return losses, slope
 
@@ -114,30 +119,40 @@ class FractionKernel(HeadKernel):
         return masses
 
     def means(self, features: Array) -> Array:
-        masses = self._masses(features)
+        masses, members = self._masses(features), alone(len(features))
         every = _repeated(np.arange(self.network.output.out_features), len(features))
-        atoms = quantile.quantiles(features, _middles(masses), every, _quantile_weights(self.network))
+        atoms = quantile.quantiles(features, _middles(masses), members, every, _quantile_weights(self.network))
         found: Array = (atoms @ masses[:, :, None])[..., 0]
         return found
 
     def target(self, features: Array, chosen: Array, bellman: Bellman) -> Array:
-        levels, weights = _middles(self._masses(features)), _quantile_weights(self.network)
-        return bellman(quantile.quantiles(features, levels, chosen[:, None], weights)[:, 0])
+        alike = rows_alike(features)
+        states, members, weights = features[alike.first], alike.members(), _quantile_weights(self.network)
+        levels = _middles(self._masses(states))
+        return bellman(quantile.quantiles(states, levels, members, chosen[:, None], weights)[:, 0])
 
     def differentiate(
         self, features: Array, action: Array, target: Callable[[], Array], share: Array
     ) -> tuple[Array, Array]:
-        """Yang et al. 2019, Eq. 8 for the quantiles and Proposition 1 for the fractions."""
-        masses, weights = self._masses(features), _quantile_weights(self.network)
-        threshold, fractions = F(self.method.huber_threshold), masses[:, :-1].cumsum(-1, dtype=np.float32)
-        losses, atoms, slope, into = quantile.descend(
-            features, _middles(masses), action, target(), threshold, share, weights
+        """Yang et al. 2019, Eq. 8 for the quantiles and Proposition 1 for the fractions.
+
+        Fractions depend on the state alone, so rows of one state share all units. The first of them takes the gradient
+        in the features for all.
+        """
+        alike = rows_alike(features)
+        states, members, weights = features[alike.first], alike.members(), _quantile_weights(self.network)
+        masses, threshold = self._masses(states), F(self.method.huber_threshold)
+        fractions = masses[:, :-1].cumsum(-1, dtype=np.float32)
+        losses, atoms, of_states, into = quantile.descend(
+            states, _middles(masses), members, action, target(), threshold, share, weights
         )
         _write_quantile_gradients(self.network, into)
-        at_fractions = quantile.quantiles(features, fractions, action[:, None], weights)[:, 0]
+        slope = np.zeros_like(features)
+        slope[alike.first] = of_states
+        at_fractions = quantile.quantiles(states, fractions, members, action[:, None], weights)[:, 0]
         pull = (2 * at_fractions - atoms[:, 1:] - atoms[:, :-1]) * share[:, None]
         # The mass of each cell moves all fractions after it, of which the last is always 1.
-        of_masses = np.pad(pull[:, ::-1].cumsum(-1)[:, ::-1], ((0, 0), (0, 1)))
+        of_masses, masses = np.pad(pull[:, ::-1].cumsum(-1)[:, ::-1], ((0, 0), (0, 1))), masses[alike.group]
         of_logits = (masses * (of_masses - (masses * of_masses).sum(-1, keepdims=True))).astype(np.float32)
         _write(self.head.proposal, of_logits.T @ features, of_logits.sum(0))
         return losses, slope

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from nfdrl.engines.compiled.alike import Members
 from nfdrl.engines.compiled.jit import HALF, ONE, ZERO, Array, F, compiled_sums, inlined
 
 Weights = tuple[Array, Array, Array, Array, Array, Array]  # embedding, hidden (transposed) and output, each with bias
@@ -70,71 +71,99 @@ def _rectified(values: Array, bias: Array, index: Array) -> None:
 
 
 @compiled_sums
-def quantiles(features: Array, levels: Array, chosen: Array, weights: Weights) -> Array:
-    """A quantile network at the levels of each row, for the chosen actions (see `laws.implicit.QuantileNetwork`).
+def quantiles(features: Array, levels: Array, members: Members, chosen: Array, weights: Weights) -> Array:
+    """A quantile network at the levels of each group, for the chosen actions of each of its rows.
 
-    Shapes: (B, F), (B, P), (B, R) → (B, R, P)
+    See `laws.implicit.QuantileNetwork`, and `descend` for the groups.
+
+    Shapes: (G, F), (G, P), ((B,), (G + 1,)), (B, R) → (B, R, P)
     """
     embedding, embedding_bias, hidden, hidden_bias, output, output_bias = weights
-    rows, points, width = len(features), levels.shape[1], hidden.shape[1]
-    found = np.empty((rows, chosen.shape[1], points), np.float32)
+    order, first = members
+    points, width = levels.shape[1], hidden.shape[1]
+    found = np.empty((len(chosen), chosen.shape[1], points), np.float32)
     cosines, every = np.empty((embedding.shape[1], points), np.float32), np.arange(width)
-    for b in range(rows):
-        index = _features_that_count(features[b])
-        _cosines(levels[b], cosines)
+    for g in range(len(features)):
+        index = _features_that_count(features[g])
+        _cosines(levels[g], cosines)
         product = np.dot(embedding[index], cosines)
         _rectified(product, embedding_bias, index)
-        product *= features[b][index].reshape(-1, 1)
+        product *= features[g][index].reshape(-1, 1)
         units = np.dot(hidden[index].T, product)
         _rectified(units, hidden_bias, every)
-        found[b] = np.dot(output[chosen[b]], units)
-        for r in range(chosen.shape[1]):
-            found[b, r] += output_bias[chosen[b, r]]
+        for b in order[first[g] : first[g + 1]]:
+            found[b] = np.dot(output[chosen[b]], units)
+            for r in range(chosen.shape[1]):
+                found[b, r] += output_bias[chosen[b, r]]
     return found
+
+
+@inlined
+def _actions_of(rows: Array, action: Array, count: int) -> tuple[Array, Array]:
+    """Which actions the rows have, in order, and the place of every action among them."""
+    taken = np.zeros(count, np.bool_)
+    for b in rows:
+        taken[action[b]] = True
+    return np.nonzero(taken)[0], np.cumsum(taken) - 1
 
 
 @compiled_sums
 def descend(
-    features: Array, levels: Array, action: Array, targets: Array, threshold: F, share: Array, weights: Weights
+    features: Array,
+    levels: Array,
+    members: Members,
+    action: Array,
+    targets: Array,
+    threshold: F,
+    share: Array,
+    weights: Weights,
 ) -> tuple[Array, Array, Array, Weights]:
-    """Quantile regression of a quantile network at the levels of each row: losses, quantiles, and the gradients.
+    """Quantile regression of a quantile network: losses and quantiles of all rows, and the gradients.
 
-    Gradients are those of the losses' sum, weighted by `share`. Each row is done with, forward and backward, while its
-    units are in the cache. The gradient in a feature that is zero is left out: features that are learned are rectified,
-    and it would end there.
+    Rows with the same features and levels are one group, with one forward and one backward pass: the members of group
+    g are `order[first[g] : first[g + 1]]`, where `order, first = members`. Gradients are those of the losses' sum,
+    weighted by `share`. Each group is done with while its units are in the cache. The gradient in a feature that is
+    zero is left out: features that are learned are rectified, and it would end there.
 
-    Shapes: (B, F), (B, P), (B,), (B, M), (), (B,) → (B,), (B, P), (B, F), those of the weights
+    Shapes: (G, F), (G, P), ((B,), (G + 1,)), (B,), (B, M), (), (B,) → (B,), (B, P), (G, F), those of the weights
     """
     embedding, embedding_bias, hidden, hidden_bias, output, output_bias = weights
     into_embedding, into_embedding_bias = np.zeros_like(embedding), np.zeros_like(embedding_bias)
     into_hidden, into_hidden_bias = np.zeros_like(hidden), np.zeros_like(hidden_bias)
     into_output, into_output_bias = np.zeros_like(output), np.zeros_like(output_bias)
-    rows, points, width = len(features), levels.shape[1], hidden.shape[1]
-    losses, into_features = np.zeros(rows, np.float32), np.zeros_like(features)
-    values = np.empty((rows, points), np.float32)
+    order, first = members
+    points, width = levels.shape[1], hidden.shape[1]
+    losses, into_features = np.zeros(len(action), np.float32), np.zeros_like(features)
+    values = np.empty((len(action), points), np.float32)
     cosines, every = np.empty((embedding.shape[1], points), np.float32), np.arange(width)
-    slopes, pull = np.empty(points, np.float32), np.empty((width, points), np.float32)
-    for b in range(rows):
-        index, act = _features_that_count(features[b]), action[b]
-        _cosines(levels[b], cosines)
+    for g in range(len(features)):
+        rows, index = order[first[g] : first[g + 1]], _features_that_count(features[g])
+        _cosines(levels[g], cosines)
         embedded = np.dot(embedding[index], cosines)
         _rectified(embedded, embedding_bias, index)
-        factor = features[b][index]
+        factor = features[g][index]
         product = embedded * factor.reshape(-1, 1)
         forth = hidden[index]
         units = np.dot(forth.T, product)
         _rectified(units, hidden_bias, every)
-        values[b] = np.dot(output[act], units) + output_bias[act]
-        for i in range(points):
-            loss, slope = _regress(values[b, i], levels[b, i], targets[b], threshold)
-            losses[b] += loss
-            slopes[i] = slope * share[b]
-            into_output_bias[act] += slopes[i]
-        into_output[act] += np.dot(units, slopes)
-        for h in range(width):
-            total, weight = ZERO, output[act, h]
+        acts, place = _actions_of(rows, action, len(output))
+        outgoing, slopes = output[acts], np.zeros((len(acts), points), np.float32)
+        of_acts = np.dot(outgoing, units)
+        for b in rows:
+            act, k = action[b], place[action[b]]
             for i in range(points):
-                moved = weight * slopes[i] if units[h, i] > ZERO else ZERO
+                values[b, i] = of_acts[k, i] + output_bias[act]
+                loss, slope = _regress(values[b, i], levels[g, i], targets[b], threshold)
+                losses[b] += loss
+                slopes[k, i] += slope * share[b]
+                into_output_bias[act] += slope * share[b]
+        into_outgoing, pull = np.dot(slopes, units.T), np.dot(outgoing.T, slopes)
+        for k in range(len(acts)):
+            into_output[acts[k]] += into_outgoing[k]
+        for h in range(width):
+            total = ZERO
+            for i in range(points):
+                moved = pull[h, i] if units[h, i] > ZERO else ZERO
                 pull[h, i] = moved
                 total += moved
             into_hidden_bias[h] += total
@@ -145,7 +174,7 @@ def descend(
                 of_feature += back[r, i] * embedded[r, i]
                 back[r, i] = back[r, i] * factor[r] if embedded[r, i] > ZERO else ZERO
                 of_bias += back[r, i]
-            into_features[b, at] = of_feature
+            into_features[g, at] = of_feature
             into_embedding_bias[at] += of_bias
             into_hidden[at] += into_forth[r]
         into_near = np.dot(back, cosines.T)
