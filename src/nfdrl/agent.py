@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
@@ -27,7 +26,7 @@ from nfdrl.envs.stacking import stacked
 from nfdrl.envs.stepping import environments
 from nfdrl.envs.watching import closed_after
 from nfdrl.errors import NfdrlError, check_at_least, whole
-from nfdrl.evaluation.arenas import Arena, given_arena, new_arena
+from nfdrl.evaluation.arenas import arena_of
 from nfdrl.evaluation.calibration import Calibration, Scores, calibration_of
 from nfdrl.evaluation.observed import Sampling, observe
 from nfdrl.evaluation.rollouts import Episodes, rollout
@@ -235,38 +234,16 @@ class Agent:
         frozen. An episode that has not ended after `max_steps` (108,000) is cut off, with a warning.
         """
         check_at_least(1, episodes=episodes)
-        with self._arena(min(episodes, EVALUATION_ENVS), env) as arena:
+        source = self.source
+        if env is not None and env is not source.given:
+            source = stacked(source_of(env), self.config.frame_stack)
+            check_spaces(source, self.observation_space, self.action_space)
+        with arena_of(source, min(episodes, EVALUATION_ENVS), self.trainer) as arena:
             shown = None if progress else False
             return rollout(self._greedy, arena, episodes, seed, max_steps=max_steps, progress=shown)
 
     def _greedy(self, rows: Array) -> Array:
         return self.predict(rows)[0]
-
-    @contextmanager
-    def _arena(self, count: int, env: EnvLike | None) -> Iterator[Arena]:
-        """Where to evaluate: in `env`, in new environments, or in that of training if there is no other."""
-        trainer, source = self.trainer, self.source
-        trained, limits = trainer.stepped(), self.config.limits()
-        if env is not None and env is not source.given:
-            source = stacked(source_of(env), self.config.frame_stack)
-            check_spaces(source, self.observation_space, self.action_space)
-            if source.given is not None:
-                with given_arena(source.given, trained, limits) as arena:
-                    yield arena
-                return
-        with new_arena(source, count, trained, limits) as made:
-            if made is not None:
-                yield made
-                return
-        assert source.given is not None
-        if trainer.running:
-            raise NfdrlError("this environment cannot be copied, and training needs it: pass another as env=")
-        warnings.warn(
-            "this environment cannot be copied: evaluating ends its episode; pass another as env=", stacklevel=4
-        )
-        trainer.cut()
-        with given_arena(source.given, trained, limits) as arena:
-            yield arena
 
     def calibration(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from nfdrl.envs.stepping import LARGEST, VectorStream, check_observation, check_
 from nfdrl.envs.watching import Limits, closed_after, limited
 from nfdrl.errors import NfdrlError
 from nfdrl.observations import stack as rows_of
+from nfdrl.training.loop import Trainer
 
 Array = NDArray[Any]
 
@@ -136,7 +138,32 @@ class AtariArena:
 
 
 @contextmanager
-def new_arena(source: Source, count: int, trained: Sequence[AnyEnv], limits: Limits) -> Iterator[Arena | None]:
+def arena_of(source: Source, count: int, trainer: Trainer) -> Iterator[Arena]:
+    """Where to play `count` episodes at once, with the statistics of training as they now are and frozen.
+
+    In new environments where that is possible; in the environment of training if there is no other, whose episode is
+    cut off.
+    """
+    trained, limits = trainer.stepped(), trainer.config.limits()
+    if source is not trainer.source and source.given is not None:
+        with _given_arena(source.given, trained, limits) as arena:
+            yield arena
+        return
+    with _new_arena(source, count, trained, limits) as made:
+        if made is not None:
+            yield made
+            return
+    assert source.given is not None
+    if trainer.running:
+        raise NfdrlError("this environment cannot be copied, and training needs it: pass another as env=")
+    warnings.warn("this environment cannot be copied: evaluating ends its episode; pass another as env=", stacklevel=4)
+    trainer.cut()
+    with _given_arena(source.given, trained, limits) as arena:
+        yield arena
+
+
+@contextmanager
+def _new_arena(source: Source, count: int, trained: Sequence[AnyEnv], limits: Limits) -> Iterator[Arena | None]:
     """New environments for `count` episodes at once, with the statistics of those that are `trained` in.
 
     None where the only environment is the one in training.
@@ -158,7 +185,7 @@ def new_arena(source: Source, count: int, trained: Sequence[AnyEnv], limits: Lim
 
 
 @contextmanager
-def given_arena(env: AnyEnv, trained: Sequence[AnyEnv], limits: Limits) -> Iterator[Arena]:
+def _given_arena(env: AnyEnv, trained: Sequence[AnyEnv], limits: Limits) -> Iterator[Arena]:
     """An environment of the user's, with the statistics of training and frozen for as long as it is used."""
     before = [(layer, layer.update_running_mean) for layer in normalisers(env)]
     freeze(env, trained[0] if trained else None)
