@@ -11,8 +11,10 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from nfdrl.cli import main
+from nfdrl.cli.compare import nearest_first
+from nfdrl.colours import GREY
 from nfdrl.errors import NfdrlError
-from nfdrl.evaluation import comparison
+from nfdrl.evaluation import comparison, comparison_figure
 from nfdrl.evaluation.comparison import Budget, Contender, Problem, Store
 from nfdrl.evaluation.distances import batch_distances
 from nfdrl.evaluation.problems import contender, finite_mdp
@@ -69,6 +71,53 @@ def test_a_method_with_many_settings_leaves_room_for_its_numbers(tmp_path, capsy
     row = run(tmp_path, "--envs", "mdp2", "--methods", f"nfdrl-s[{words}]")["rows"][0]  # warnings are errors
     shown = capsys.readouterr().out
     assert all(f"{row[name]:.4f}" in shown for name in ("cramer", "w1", "mean_error", "cvar_error"))
+
+
+def test_an_earlier_comparison_stands_beside_a_new_one(tmp_path, capsys):
+    earlier, now = tmp_path / "earlier", tmp_path / "now"
+    before = run(earlier, "--envs", "mdp2,mdp1", "--methods", "dqn,c51")
+    capsys.readouterr()
+    words = ("--envs", "mdp2", "--methods", "qr-dqn,dqn", "--beside", str(earlier))
+    found = run(now, *words)
+    assert [row["method"] for row in found["rows"]] == ["qr-dqn", "dqn"]  # files hold what was computed
+    shown = capsys.readouterr().out
+    assert "mdp1" not in shown
+    (theirs,) = (row for row in before["rows"] if (row["env"], row["method"]) == ("mdp2", "c51"))
+    assert f"{theirs['cramer']:.4f}" in shown
+    assert shown.count("dqn") == 2  # qr-dqn and one dqn
+    order = sorted([*found["rows"], theirs], key=lambda row: row["cramer"])
+    places = [shown.index(f"│ {row['method']} ") for row in order]
+    assert places == sorted(places)
+
+
+def test_rows_are_drawn_nearest_first_and_a_method_that_is_not_here_is_grey():
+    rows = [
+        {"env": env, "method": method, "cramer": cramer, "cramer_of_seeds": [cramer], "limit": None}
+        for env, method, cramer in [
+            ("b", "dqn", 0.2),
+            ("b", "missing:METHOD", 0.1),
+            ("a", "dqn", 0.3),
+            ("b", "dqn", 9.0),
+        ]
+    ]
+    shown = nearest_first(rows)
+    assert [(row["env"], row["cramer"]) for row in shown] == [("b", 0.1), ("b", 0.2), ("a", 0.3)]
+    panel = comparison_figure.draw(shown).axes[0]
+    assert [label.get_text() for label in panel.get_yticklabels()] == ["missing:METHOD", "dqn"]
+    assert comparison_figure.colour_of("missing:METHOD") == GREY
+    assert comparison_figure.colour_of("dqn") == METHODS["dqn"].colour
+
+
+@pytest.mark.parametrize("content", [None, {"experiment": "report", "rows": []}, {"experiment": "compare", "rows": []}])
+def test_a_folder_without_a_comparison_of_this_kind_is_refused_before_anything_is_learned(tmp_path, capsys, content):
+    if content is not None:
+        (tmp_path / "metrics.json").write_text(json.dumps(content))
+    words = ["--envs", "mdp2", "--methods", "dqn", "--beside", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert main(["compare", "--smoke", *words]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert str(tmp_path) in said
+    assert not (tmp_path / "out" / "cells").exists()
 
 
 def test_a_constant_rate_is_a_part_of_its_own(tmp_path):

@@ -156,6 +156,9 @@ def test_every_command_in_the_docs_runs(words):
     if words[:2] == ["train", "--resume"]:
         assert cli.main(["train", "--env", "CartPole-v1", "--steps", "1200", "--out", words[2]]) == 0
         (Path(words[2]) / "metrics.json").unlink()  # killed before its evaluation
+    if "--beside" in words:
+        words_before = ["compare", *words[1:3], "--methods", "dqn", "--out", words[words.index("--beside") + 1]]
+        assert cli.main(smaller(words_before)) == 0
     assert (watched(words) if words[0] == "watch" else cli.main(smaller(words))) == 0
 
 
