@@ -100,6 +100,7 @@ def test_rows_are_drawn_nearest_first_and_a_method_that_is_not_here_is_grey():
             ("b", "dqn", 9.0),
         ]
     ]
+    assert [row["env"] for row in nearest_first([*rows[2:3], *rows])] == ["a", "b", "b"]
     shown = nearest_first(rows)
     assert [(row["env"], row["cramer"]) for row in shown] == [("b", 0.1), ("b", 0.2), ("a", 0.3)]
     panel = comparison_figure.draw(shown).axes[0]

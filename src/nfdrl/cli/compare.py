@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,10 +133,10 @@ def earlier_rows(folders: Iterable[Path], settings: Iterable[Row]) -> list[Row]:
     return found
 
 
-def nearest_first(rows: Iterable[Row]) -> list[Row]:
+def nearest_first(rows: Sequence[Row]) -> list[Row]:
     """Environments in their order, in each the method nearest to the truth first; of two equal ones the first row."""
-    kept = {(row["env"], row["method"]): row for row in reversed(list(rows))}
-    envs = list(dict.fromkeys(env for env, _ in reversed(kept)))
+    envs = list(dict.fromkeys(row["env"] for row in rows))
+    kept = {(row["env"], row["method"]): row for row in reversed(rows)}
     return sorted(kept.values(), key=lambda row: (envs.index(row["env"]), float(row["cramer"])))
 
 
