@@ -20,7 +20,7 @@ from nfdrl.envs.make import source_of
 from nfdrl.envs.stepping import Step
 from nfdrl.envs.watching import Limits
 from nfdrl.errors import NfdrlError
-from nfdrl.evaluation.arenas import AtariArena, SingleArena, new_arena
+from nfdrl.evaluation.arenas import AtariArena, SingleArena, arena_of
 from nfdrl.evaluation.rollouts import rollout
 from nfdrl.files import read_json
 from nfdrl.frames import FrameStorage
@@ -186,12 +186,15 @@ def test_an_agent_learns_and_survives_save_and_load(tmp_path: Path) -> None:
 
 
 def test_games_side_by_side_are_those_that_are_played_one_by_one() -> None:
-    source = source_of("ALE/Breakout-v5[frame_limit=1400,sticky=0.25]")
+    small = TrainConfig(buffer_size=100)
+    agent = Agent("dqn", "ALE/Breakout-v5[frame_limit=1400,sticky=0.25]", config=small, device="cpu")
+    source = agent.source
+    assert source is not None
 
     def policy(rows: Any) -> Any:
         return rows.sum((1, 2, 3)) % int(source.action_space.n)
 
-    with new_arena(source, 2, (), Limits()) as arena:
+    with arena_of(source, 2, agent.trainer) as arena:
         assert isinstance(arena, AtariArena)
         together = rollout(policy, arena, 5, seed=3)
     alone = rollout(policy, SingleArena([source.fresh()], Limits()), 5, seed=3)
