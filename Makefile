@@ -17,11 +17,12 @@ demo: $(VENV)/.installed  ## learn the return laws of FrozenLake, compare them w
 test: $(VENV)/.installed-test  ## the whole test suite, on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-check: $(VENV)/.installed-test  ## lint, format, types, direction of imports
+check: $(VENV)/.installed-test  ## lint, format, types, direction of imports, every test can be imported
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest --collect-only -qq
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
