@@ -14,7 +14,7 @@ from nfdrl.agent import Agent
 from nfdrl.engines import EngineName
 from nfdrl.envs.cliff import risky_cliff
 from nfdrl.errors import NfdrlError
-from nfdrl.laws import METHODS, find_method
+from nfdrl.laws import METHODS, find_method, method_config, method_from
 from nfdrl.laws.anchored import NARROWEST, REACH, WIDEST, AnchoredMethod, anchored_law, anchored_zero
 from nfdrl.laws.categorical import CategoricalLaw
 from nfdrl.laws.flow import FlowLaw
@@ -147,14 +147,88 @@ def learned_table(method, settings, factor=1.0):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("power", [-7, 13])
-def test_learning_gives_the_same_bits_for_rewards_times_a_power_of_two(engine, power):
+@pytest.mark.parametrize("auxiliary", [0, 5])
+def test_learning_gives_the_same_bits_for_rewards_times_a_power_of_two(engine, power, auxiliary):
     outputs, settings = [], Optimisation(1e-2, max_grad_norm=1.0, engine=engine)
     for factor in (1.0, 2.0**power):
-        network = learned_table(AnchoredMethod(unit=0.7 * factor), settings, factor)
+        network = learned_table(AnchoredMethod(unit=0.7 * factor, auxiliary=auxiliary), settings, factor)
         outputs.append(network.head.linear.weight.detach().clone())
         outputs.append(network(torch.arange(5)).mean().detach() / factor)
     assert torch.equal(outputs[0], outputs[2])
     assert torch.equal(outputs[1], outputs[3])
+
+
+def head_of(method, features=6, actions=2):
+    torch.manual_seed(0)
+    return method.head(features, actions).double()
+
+
+def test_auxiliary_quantiles_are_no_part_of_the_law():
+    with_them, without = head_of(AnchoredMethod(auxiliary=5, unit=3.0)), head_of(AnchoredMethod(auxiliary=0, unit=3.0))
+    rows = with_them.linear.weight.detach().view(2, 18, 6)
+    with torch.no_grad():
+        without.linear.weight.copy_(rows[:, :13].reshape(26, 6))
+    features = torch.randn(7, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    law, plain = with_them(features), without(features)
+    assert plain.auxiliary is None
+    z = torch.linspace(-2, 2, 9, dtype=torch.float64)
+    assert_close(law.at(z), plain.at(z), rtol=0, atol=1e-12)
+    assert_close(law.auxiliary, 3 * (features @ rows[:, 13:].mT).movedim(0, 1), rtol=0, atol=1e-12)
+    assert_close(law.select(1).auxiliary, law.auxiliary[:, 1])
+    assert law.select(1).bootstrap(1.0, 0.9).auxiliary is None  # a target needs none
+
+
+def test_auxiliary_quantiles_start_apart_and_laws_start_alike():
+    weights = head_of(AnchoredMethod(auxiliary=32), features=64).linear.weight.view(2, 45, 64)
+    assert weights[:, :13].std() < 0.01 / 8 * 1.2
+    assert 0.05 < weights[:, 13:].std() < 0.1  # PyTorch draws them from ±1/√64
+    assert torch.equal(
+        head_of(AnchoredMethod()).linear.weight, head_of(AnchoredMethod(auxiliary=0)).linear.weight
+    )  # None is none
+
+
+def test_auxiliary_quantiles_become_those_of_the_target():
+    method = AnchoredMethod(auxiliary=8, unit=2.0, points="midpoint", samples=512)
+    target = FlowLaw(*(torch.tensor([part], dtype=torch.float64) for part in ([0.3, 0.7], [-1.0, 1.0], [0.4, 0.6])),
+                     torch.tensor([2.0], dtype=torch.float64))  # fmt: skip
+    law = anchored_law(torch.zeros(1, 13, dtype=torch.float64), 2.0)
+    law.auxiliary = torch.zeros(1, 8, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.Adam([law.auxiliary], lr=0.02)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 600)
+    for _ in range(600):
+        optimiser.zero_grad()
+        method.loss(law, target).sum().backward()
+        optimiser.step()
+        schedule.step()
+    levels = (torch.arange(8, dtype=torch.float64) + 0.5) / 8
+    assert_close(law.auxiliary.detach(), target.quantile(levels), rtol=0, atol=0.02)
+
+
+def test_on_small_images_there_are_auxiliary_quantiles_unless_their_number_is_given():
+    config = {"learning_starts": 100, "buffer_size": 500, "batch_size": 8}
+    agent = Agent("nfdrl", "MinAtar/Breakout-v1", config=config).learn(120, progress=False)
+    assert agent.method.auxiliary == 32
+    assert agent.learner.online.head.linear.out_features == 3 * 45
+    assert agent.returns(agent.observation_space.sample())[0].quantile(0.5).shape == ()
+    assert Agent("nfdrl[auxiliary=0]", "MinAtar/Breakout-v1", config=config).method.auxiliary == 0
+    assert Agent("nfdrl[auxiliary=3]", "MinAtar/Breakout-v1", config=config).method.auxiliary == 3
+    assert Agent("nfdrl", "CartPole-v1").network.head.linear.out_features == 2 * 13
+    with pytest.raises(NfdrlError, match="auxiliary must be at least 0, got -1"):
+        AnchoredMethod(auxiliary=-1)
+
+
+def test_saved_settings_that_know_no_auxiliary_quantiles_mean_none(tmp_path):
+    settings = method_config(AnchoredMethod())["settings"]
+    del settings["auxiliary"]
+    assert method_from({"name": "nfdrl", "settings": settings}).head(6, 2).linear.out_features == 2 * 13
+    config = {"learning_starts": 100, "buffer_size": 500, "batch_size": 8}
+    for word, outputs in (("nfdrl[auxiliary=0]", 13), ("nfdrl", 45)):
+        agent = Agent(word, "MinAtar/Breakout-v1", config=config).learn(120, progress=False)
+        agent.save(tmp_path / word)
+        loaded = Agent.load(tmp_path / word)
+        assert loaded.network.head.linear.out_features == 3 * outputs
+        seen = agent.observation_space.sample()
+        assert torch.equal(loaded.returns(seen).mean(), agent.returns(seen).mean())
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -65,6 +65,8 @@ VARIANTS = METHODS | {
     "nfdrl, exact": replace(METHODS["nfdrl"], comparison=Exact(), unit=2.0),
     "nfdrl, random points": replace(METHODS["nfdrl"], points="random"),
     "nfdrl, surrogate": replace(METHODS["nfdrl"], comparison=Surrogate(), unit=2.0),
+    "nfdrl, auxiliary quantiles": replace(METHODS["nfdrl"], auxiliary=7, unit=2.0, gain=3.0),
+    "nfdrl, surrogate, auxiliary quantiles": replace(METHODS["nfdrl"], comparison=Surrogate(), auxiliary=3),
     "iqn, pinball, fewer targets": IQN(samples=9, target_samples=5, cosines=7, hidden=11, huber_threshold=0.0),
     "fqf, few fractions": FQF(fractions=5, hidden=11, huber_threshold=0.3),
     "umdqn, few points": UMDQN(points=4, v_min=-1.0, v_max=2.0, hidden=9),

@@ -34,7 +34,7 @@ from nfdrl.export import Policy
 from nfdrl.files import describing
 from nfdrl.laws import Law, Method, method_config, method_from
 from nfdrl.learner import Learner
-from nfdrl.networks import TorsoLike, name_of, threads_for
+from nfdrl.networks import TorsoLike, method_for, name_of, threads_for
 from nfdrl.observations import as_rows, as_tensors, zeros
 from nfdrl.risk import Risk, parse_risk
 from nfdrl.runs import checkpoint
@@ -83,6 +83,7 @@ class Agent:
             raise NfdrlError(f'an agent needs an environment: Agent("{kind.name}", "CartPole-v1"), or pass env=')
         self.seed, given, self.torso = seed_of(seed), config_of(config), torso
         self.source = source = env if isinstance(env, Source) else stacked(source_of(env), given.frame_stack)
+        kind = method_for(kind, source.observation_space)
         self.config = given.of_method(kind, source.observation_space)
         self.observation_space, self.action_space = source.observation_space, source.action_space
         chosen, self.device = risk_of(risk), device_of(device)

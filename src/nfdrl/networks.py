@@ -15,7 +15,7 @@ from nfdrl.errors import NfdrlError
 from nfdrl.laws.base import Head, Law, Method
 from nfdrl.normalising import Normaliser
 from nfdrl.observations import Observation, parts_of, zeros
-from nfdrl.torsos import OneHot, Parts, Torso, TorsoSizes, is_image, torso_for
+from nfdrl.torsos import OneHot, Parts, Torso, TorsoSizes, is_image, is_small_image, torso_for
 
 EMBEDDING = 64  # learned features of a state whose one-hot row is too poor: as many as IQN has cosines for a level
 TorsoLike = nn.Module | Callable[[Any], nn.Module]  # a torso of one's own, or a function of the observation space
@@ -112,6 +112,11 @@ class Network(nn.Module):
 def table(method: Method, states: int, actions: int) -> Network:
     """One independent law per state-action pair of a finite MDP."""
     return Network(OneHot(states), method.head(states, actions))
+
+
+def method_for(method: Method, space: gymnasium.Space[Any]) -> Method:
+    """The method with what its settings leave to the observations."""
+    return method.on_small_images() if is_small_image(space) else method
 
 
 def network_for(

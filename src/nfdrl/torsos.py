@@ -285,6 +285,17 @@ def _first_and_side(shape: Sequence[int]) -> tuple[bool, int]:
     return first, min(_image_sizes(shape, first)[1:])
 
 
+def is_small_image(space: gymnasium.Space[Any]) -> bool:
+    """Whether a network of one small convolution sees it, as MinAtar's games.
+
+    >>> [is_small_image(gymnasium.spaces.Box(0, 255, (side, side, 4), np.uint8)) for side in (10, 84)]
+    [True, False]
+    """
+    if not isinstance(space, gymnasium.spaces.Box) or not is_image(space):
+        return False
+    return 3 <= _first_and_side(space.shape)[1] < NATURE_LEAST_SIDE
+
+
 def highest_rate(space: gymnasium.Space[Any]) -> float:
     """The largest learning rate that is taken where nobody gives one: at larger ones units of a convolution die.
 

@@ -22,13 +22,16 @@ from nfdrl.laws.pushforward import PushforwardLaw
 from nfdrl.losses.continuous import Continuous
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.l2 import L2
+from nfdrl.losses.pinball import quantile_huber
 from nfdrl.losses.surrogate import Surrogate
+from nfdrl.numerics.atoms import midpoints
 from nfdrl.numerics.base_points import RULES, base_points
 from nfdrl.numerics.constants import constant
 from nfdrl.numerics.normal import SQRT_HALF, normal_cdf
 
 REACH = 2.5  # locations stay within ±REACH: 64 base points reach ±2.4, and no loss sees a component further out
 NARROWEST = 0.005  # the least scale, half that of the paper's form: the jump between two atoms takes 0.2 % of the mass
+AUXILIARY = 32  # quantiles beside a law on small images; MinAtar's Asterix, see docs/law.md
 WIDEST = 1.5  # the largest scale: across the base points a wider component is a straight line
 
 
@@ -75,15 +78,29 @@ def anchored_zero(n: int, start: float, dtype: torch.dtype, device: torch.device
 
 @final
 class AnchoredHead(LinearHead):
-    """A linear layer to 3n + 1 numbers per action, read as an anchored flow law."""
+    """A linear layer to 3n + 1 numbers per action, read as an anchored flow law, and to `auxiliary` quantiles."""
 
-    def __init__(self, features: int, actions: int, components: int, settings: tuple[float, float, float]) -> None:
-        super().__init__(features, actions, 3 * components + 1)
+    def __init__(
+        self, features: int, actions: int, components: int, settings: tuple[float, float, float], auxiliary: int = 0
+    ) -> None:
+        self.law_outputs = 3 * components + 1
+        super().__init__(features, actions, self.law_outputs + auxiliary)
         self.settings = settings  # unit, anchor, start
+        drawn = self._rows()[:, self.law_outputs :].clone()
         self.start_small()  # every law begins smooth
+        self._rows()[:, self.law_outputs :] = drawn  # what they teach the layers below is that they differ
+
+    def _rows(self) -> Tensor:
+        """The weights of each output of each action; shape (A, outputs, features)."""
+        weight = self.linear.weight.detach()
+        return weight.view(self.actions, -1, weight.shape[-1])
 
     def read(self, raw: Tensor) -> FlowLaw:
-        return anchored_law(self.by_action(raw), *self.settings)
+        raw = self.by_action(raw)
+        law = anchored_law(raw[..., : self.law_outputs], *self.settings)
+        if raw.shape[-1] > self.law_outputs:
+            law.auxiliary = self.settings[0] * raw[..., self.law_outputs :]
+        return law
 
 
 @final
@@ -107,9 +124,12 @@ class AnchoredMethod(Method):
     start: float = 0.25  # ours: first amplitudes in units; laws that start narrow fit FrozenLake more closely
     # what the distance is multiplied by: beside larger gradients Adam's ε is smaller
     gain: float = 1.0  # ours: with 16, three of ten seeds unlearn CartPole; the preset `atari` has 10
+    # quantiles per action that are learned beside the law, for the layers below alone; None for what images need
+    auxiliary: int | None = None  # ours: 32 on small images, whose features a law's few outputs leave poor; else none
 
     def __post_init__(self) -> None:
         check_at_least(1, components=self.components, samples=self.samples)
+        check_at_least(0, auxiliary=self.auxiliary or 0)
         for name in ("unit", "start", "gain"):
             if not getattr(self, name) > 0:
                 raise NfdrlError(f"{name} must be positive, got {getattr(self, name)}")
@@ -151,7 +171,9 @@ class AnchoredMethod(Method):
 
     def head(self, features: int, actions: int) -> AnchoredHead:
         """An anchored flow head."""
-        return AnchoredHead(features, actions, self.components, (self.unit, self.anchor, self.start))
+        return AnchoredHead(
+            features, actions, self.components, (self.unit, self.anchor, self.start), self.auxiliary or 0
+        )
 
     def loss(self, predicted: Law, target: Law, generator: torch.Generator | None = None) -> Tensor:
         """The comparison of both laws' returns at base points, in units; the same for every scale of rewards."""
@@ -161,19 +183,34 @@ class AnchoredMethod(Method):
         y = predicted.at(z)
         returns = target.at(z) if isinstance(target, PushforwardLaw) else target.quantile(levels)
         distance = how(y, returns, levels=levels) if isinstance(how, Continuous) else how(y, returns)
-        return distance * self.factor()
+        loss = distance * self.factor()
+        beside = predicted.auxiliary if isinstance(predicted, FlowLaw) else None
+        if beside is None:
+            return loss
+        count = beside.shape[-1]
+        pinball = quantile_huber(beside, midpoints(count, beside), returns, threshold=0.0)
+        return loss + self.auxiliary_factor(count) / self.unit * pinball
 
     def factor(self) -> float:
         """What makes a loss of the distance: the gain, in units."""
         return self.gain * self.comparison.gain(self.samples) / self.unit
 
+    def auxiliary_factor(self, count: int) -> float:
+        """What makes a loss of `count` pinball losses: ∫(F − G)² is twice their mean, up to what they cannot change."""
+        return self.gain * 2 / count
+
     def within(self, low: float, high: float) -> AnchoredMethod:
         """The method whose unit is a quarter of the range."""
         return replace(self, unit=(high - low) / 4)
+
+    def on_small_images(self) -> AnchoredMethod:
+        """The method with auxiliary quantiles, unless their number is given."""
+        return replace(self, auxiliary=AUXILIARY) if self.auxiliary is None else self
 
     def representation(self) -> str:
         return f"anchored flow {self.components}"
 
     def best_law(self, truths: Truths, fit: Fit, track: Track) -> Law:
         """The fit to the truths' quantiles."""
-        return fit_returns(self, quantiles_of(truths, FIT_LEVELS).to(torch.get_default_dtype()), fit, track)
+        targets = quantiles_of(truths, FIT_LEVELS).to(torch.get_default_dtype())
+        return fit_returns(replace(self, auxiliary=0), targets, fit, track)

@@ -291,6 +291,10 @@ class Method(ABC):
         """The method adapted to returns in [low, high], where it has settings for that."""
         return self
 
+    def on_small_images(self) -> Method:
+        """The method for a network of one small convolution, where it has settings for that."""
+        return self
+
     def without_huber(self) -> Method:
         """The method without a quadratic part around zero error, where its loss has one."""
         return self

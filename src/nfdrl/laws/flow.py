@@ -50,7 +50,9 @@ class FlowLaw(PushforwardLaw):
 
     Mean, variance, quantiles and CVaR are closed forms; the CDF takes one monotone inversion.
 
-    Shapes: weights, locations, scales (..., n); bound, center (...)
+    `auxiliary` are quantiles of the same law, estimated beside it to train the layers below; nothing else reads them.
+
+    Shapes: weights, locations, scales (..., n); bound, center (...); auxiliary (..., K)
     """
 
     def __init__(
@@ -61,11 +63,13 @@ class FlowLaw(PushforwardLaw):
         bound: Tensor,
         center: Tensor | None = None,
         *,
+        auxiliary: Tensor | None = None,
         validate: bool = True,
     ) -> None:
         self.weights, self.locations, self.scales = weights, locations, scales
         self.bound = bound
         self.center = torch.zeros_like(bound) if center is None else center
+        self.auxiliary = auxiliary
         if validate:
             self._check()
 
@@ -153,7 +157,8 @@ class FlowLaw(PushforwardLaw):
     def select(self, action: Tensor | int) -> Self:
         mixture = (select_rows(part, action, 1) for part in (self.weights, self.locations, self.scales))
         affine = (select_rows(part, action, 0) for part in (self.bound, self.center))
-        return type(self)(*mixture, *affine, validate=False)
+        auxiliary = None if self.auxiliary is None else select_rows(self.auxiliary, action, 1)
+        return type(self)(*mixture, *affine, auxiliary=auxiliary, validate=False)
 
     def bootstrap(self, reward: Tensor | float, discount: Tensor | float) -> Self:
         """The law of reward + discount · Z: center and bound move, the masses stay (eq:target_bootstrap)."""

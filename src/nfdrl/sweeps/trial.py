@@ -24,6 +24,7 @@ from nfdrl.evaluation.comparison import DISTANCES, Budget, Problem, Store, store
 from nfdrl.evaluation.problems import contender, discount_for, finite_mdp
 from nfdrl.files import describing, read_json, write_json
 from nfdrl.laws import Method, find_method, method_config
+from nfdrl.networks import method_for
 from nfdrl.risk import parse_risk
 from nfdrl.runs import layout
 from nfdrl.runs.claim import InUseError, claimed
@@ -137,7 +138,9 @@ class TrainTrial(Trial):
 
     def settings(self) -> dict[str, Any]:
         given, method = self.parts()
-        config = given.of_method(method, _space(self.env, given.frame_stack))
+        space = _space(self.env, given.frame_stack)
+        method = method_for(method, space)
+        config = given.of_method(method, space)
         upkeep = {"checkpoint_every": self.checkpoint_every, "evaluate": self.evaluate}
         upkeep |= {"evaluate_every": self.evaluate_every, "steps": self.steps}
         saved = {"method": method_config(method), "env": self.env, "seed": self.seed, "train": to_plain(config)}

@@ -196,30 +196,46 @@ class FlowKernel(Kernel):
     ) -> None:
         self.method, self.generator = method, generator
         self._law, self._gain = law, F(gain)
+        self._outputs = 3 * method.components + 1  # of a law; what comes after them are auxiliary quantiles
         self._terminal_std = method.terminal_std if isinstance(method, FlowMethod) else 0.0
 
     def values(self, raw: Array, risk: Valuation) -> Array | None:
         """Closed forms of the mean and of CVaR."""
         if isinstance(risk, CVaR) and risk.alpha < 1:
             level = F(torch.special.ndtri(torch.tensor(risk.alpha, dtype=torch.float64)).item())
-            found: Array = flow.cvars(raw.reshape(-1, raw.shape[-1]), self._law, F(risk.alpha), level)
+            found: Array = flow.cvars(self._laws(raw), self._law, F(risk.alpha), level)
             return found.reshape(raw.shape[:-1])
         return super().values(raw, risk)
 
     def means(self, raw: Array) -> Array:
-        found: Array = flow.means(raw.reshape(-1, raw.shape[-1]), self._law)
+        found: Array = flow.means(self._laws(raw), self._law)
         return found.reshape(raw.shape[:-1])
+
+    def _laws(self, raw: Array) -> Array:
+        """The outputs of the laws alone, in one piece; shape (..., K) → (rows, 3n + 1)."""
+        return np.ascontiguousarray(raw[..., : self._outputs]).reshape(-1, self._outputs)
 
     def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
         """Both laws at the same base points, their distance, and its gradient."""
-        method, rows = self.method, len(raw)
+        method, rows, own = self.method, len(raw), self._laws(raw)
         z = base_points(method.samples, method.points, like=torch.empty(0), generator=self.generator).numpy()
-        y, saved = flow.returns(np.concatenate([raw, following]), self._law, z, rows)
+        y, saved = flow.returns(np.concatenate([own, self._laws(following)]), self._law, z, rows)
         target = bellman(y[rows:])
         if self._terminal_std > 0:
             target += F(self._terminal_std) * bellman.terminal * z
         losses, slope = self._distance(y[:rows], target, z)
-        return losses, flow.gradient(slope, raw, self._law, z, saved)
+        gradient: Array = flow.gradient(slope, own, self._law, z, saved)
+        if raw.shape[-1] == self._outputs:
+            return losses, gradient
+        more, slopes = self._beside(np.ascontiguousarray(raw[:, self._outputs :]), target)
+        return losses + more, np.concatenate([gradient, slopes], 1)
+
+    def _beside(self, quantiles: Array, target: Array) -> tuple[Array, Array]:
+        """The loss of auxiliary quantiles, in units, and its slope in them."""
+        assert isinstance(self.method, AnchoredMethod)
+        factor = F(self.method.auxiliary_factor(quantiles.shape[-1]))
+        losses, slopes = quantile_huber(quantiles, target / F(self.method.unit), F(0))
+        return factor * losses, factor * slopes
 
     def _distance(self, y: Array, target: Array, z: Array) -> tuple[Array, Array]:
         how = self.method.comparison
