@@ -31,7 +31,7 @@ from nfdrl.numerics.normal import SQRT_HALF, normal_cdf
 
 REACH = 2.5  # locations stay within ±REACH: 64 base points reach ±2.4, and no loss sees a component further out
 NARROWEST = 0.005  # the least scale, half that of the paper's form: the jump between two atoms takes 0.2 % of the mass
-AUXILIARY = 32  # quantiles beside a law on small images; MinAtar's Asterix, see docs/law.md
+AUXILIARY = 32  # quantiles beside a law on small images; Asterix, seeds 10 and 11
 WIDEST = 1.5  # the largest scale: across the base points a wider component is a straight line
 
 
@@ -124,8 +124,8 @@ class AnchoredMethod(Method):
     start: float = 0.25  # ours: first amplitudes in units; laws that start narrow fit FrozenLake more closely
     # what the distance is multiplied by: beside larger gradients Adam's ε is smaller
     gain: float = 1.0  # ours: with 16, three of ten seeds unlearn CartPole; the preset `atari` has 10
-    # quantiles per action that are learned beside the law, for the layers below alone; None for what images need
-    auxiliary: int | None = None  # ours: 32 on small images, whose features a law's few outputs leave poor; else none
+    # quantiles per action that are learned beside the law, to train the layers below; None: 32 on small images, else 0
+    auxiliary: int | None = None  # ours: on MinAtar the features under a law's few outputs stay poor (docs/law.md)
 
     def __post_init__(self) -> None:
         check_at_least(1, components=self.components, samples=self.samples)
