@@ -128,3 +128,10 @@ def test_a_result_is_written_though_it_cannot_be_printed(where, code, said, save
     done = subprocess.run(line, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, said)
     assert len(json.loads(out.read_text())["returns"]) == 1
+
+
+@pytest.mark.parametrize(("where", "said"), [(">/dev/full", "No space left on device"), ("| true", "Broken pipe")])
+def test_help_that_cannot_be_printed_ends_in_one_line(where, said):
+    line = f"{shlex.join([sys.executable, '-m', 'nfdrl', 'train', '--help'])} {where}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert done.stderr == f"nfdrl: error: {said}\n"

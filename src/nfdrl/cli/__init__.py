@@ -88,9 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
             say(f"error: {word!r:.200} is not text in UTF-8: give it another name")
             return 2
-    verb = parsed(words or ["--help"])
-    prepare_torch()
     try:
+        verb = parsed(words or ["--help"])
+        prepare_torch()
         code = verb.run()
         flush_output()
         return code
@@ -136,6 +136,7 @@ def parsed(words: Sequence[str]) -> Verbs:
     except SystemExit as stop:
         if stop.code:
             say(f"error: {in_one_line(said.getvalue())}")
+        flush_output()  # of --help
         raise
     return verb
 
@@ -171,6 +172,8 @@ def in_one_line(box: str) -> str:
 
     >>> in_one_line("│ Unrecognized options: --sed │\\n│ ──── │\\n│ Perhaps you meant: │\\n│ --seed INT │")
     'unrecognized options: --sed: did you mean --seed? (nfdrl --help)'
+    >>> in_one_line("│ Unrecognized options: --fat │\\n│ ──── │\\n│ Perhaps you meant: │\\n│ --fast, --no-fast │")
+    'unrecognized options: --fat: did you mean --fast? (nfdrl --help)'
     """
     lines = [line.strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
     parts = [
@@ -179,7 +182,7 @@ def in_one_line(box: str) -> str:
         if not rule
     ]
     first = " ".join(parts[0] if parts else ["malformed command"])[:400].rstrip(".:")
-    near = [part[1].split()[0] for part in parts if part[:1] == ["Perhaps you meant:"] and len(part) > 1]
+    near = [part[1].split()[0].rstrip(",") for part in parts if part[:1] == ["Perhaps you meant:"] and len(part) > 1]
     hint = f": did you mean {near[0]}?" if near else ""
     return f"{first[:1].lower()}{first[1:]}{hint} (nfdrl --help)"
 

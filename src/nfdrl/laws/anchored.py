@@ -31,8 +31,8 @@ from nfdrl.numerics.normal import SQRT_HALF, normal_cdf
 
 REACH = 2.5  # locations stay within ±REACH: 64 base points reach ±2.4, and no loss sees a component further out
 NARROWEST = 0.005  # the least scale, half that of the paper's form: the jump between two atoms takes 0.2 % of the mass
-AUXILIARY = 32  # quantiles beside a law on small images; Asterix, seeds 10 and 11
 WIDEST = 1.5  # the largest scale: across the base points a wider component is a straight line
+AUXILIARY = 32  # quantiles beside a law on small images; the only number tried, on Asterix with seeds 10 and 11
 
 
 def anchored_law(raw: Tensor, unit: float = 1.0, anchor: float = 0.5, start: float = 0.25) -> FlowLaw:
@@ -88,7 +88,7 @@ class AnchoredHead(LinearHead):
         self.settings = settings  # unit, anchor, start
         drawn = self._rows()[:, self.law_outputs :].clone()
         self.start_small()  # every law begins smooth
-        self._rows()[:, self.law_outputs :] = drawn  # what they teach the layers below is that they differ
+        self._rows()[:, self.law_outputs :] = drawn  # quantiles begin apart, which is what they are for
 
     def _rows(self) -> Tensor:
         """The weights of each output of each action; shape (A, outputs, features)."""
