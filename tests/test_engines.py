@@ -310,10 +310,13 @@ def test_a_monotone_network_walked_from_bend_to_bend_is_the_network(seed, width,
     head = monotone_head(draw, width, points, size)
     features = torch.from_numpy(draw.normal(size=(6, 4)).astype(np.float32))
     features[0] = 0.0
-    wanted = head(features).cumulative.detach().numpy()
+    wanted = copy.deepcopy(head).double()(features.double()).cumulative.detach().numpy()
+    # Steep slopes cost digits, in PyTorch's float32 as well: what it loses is the measure.
+    lost = np.abs(head(features).cumulative.detach().numpy() - wanted).max()
+    allowed = 1e-4 * max(1.0, size**4) + 10 * lost
     kernel = head_kernel_of(UMDQN(points=points, v_min=-1.0, v_max=2.0, hidden=width), head, None)
     found = kernel._cumulative(features.numpy(), np.tile(np.arange(ACTIONS), (6, 1)))
-    assert np.abs(found - wanted).max() < 1e-4 * max(1.0, size**4)
+    assert np.abs(found - wanted).max() < allowed
     reward, discount = draw.normal(size=6).astype(np.float32), np.float32([0.0, 0.3, 0.99, 1.0, 0.5, 0.0])
     chosen = draw.integers(ACTIONS, size=6)
     law = (
@@ -323,7 +326,7 @@ def test_a_monotone_network_walked_from_bend_to_bend_is_the_network(seed, width,
     grid = torch.linspace(-1.0, 2.0, points)
     off = np.abs(target - law.cdf(grid).detach().numpy())
     away = np.abs(grid.numpy() - reward[:, None]) > 1e-5  # where rounding does not decide on which side of a step
-    assert off[away].max() < 4e-4 * max(1.0, size**4)
+    assert off[away].max() < 4 * allowed
 
 
 @settings(max_examples=60, deadline=None)
