@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -74,9 +75,10 @@ def standard_error(steps: list[int], discount: float) -> float:
     return float(np.sqrt(variance))
 
 
-def row(method: str, risk: str, seed: int, steps: int) -> dict[str, Any]:
+def row(method: str, risk: str, seed: int, steps: int, explore_by_mean: float) -> dict[str, Any]:
     """One run: the way it takes, and the CVaR of both."""
-    agent = nfdrl.Agent(method, "nfdrl/RiskyCliff-v0", seed=seed, risk=risk, config=CONFIG).learn(steps, progress=False)
+    config = replace(CONFIG, explore_by_mean=explore_by_mean)
+    agent = nfdrl.Agent(method, "nfdrl/RiskyCliff-v0", seed=seed, risk=risk, config=config).learn(steps, progress=False)
     discount = agent.config.discount
     law = agent.returns(0)
     cvar, std = law.cvar(ALPHA).tolist(), law.std().tolist()
@@ -84,6 +86,7 @@ def row(method: str, risk: str, seed: int, steps: int) -> dict[str, Any]:
     return {
         "method": method,
         "risk": risk,
+        "explore_by_mean": explore_by_mean,
         "seed": seed,
         "way": "short" if int(agent.predict(0)[0]) == SHORT else "long",
         "way by cvar": "short" if cvar[SHORT] > cvar[LONG] else "long",
@@ -106,14 +109,16 @@ def main() -> None:
     parser.add_argument("--risks", nargs="+", default=["cvar:0.1", "mean"])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(10)))
     parser.add_argument("--steps", type=int, default=15_000)
+    parser.add_argument("--explore-by-mean", nargs="+", type=float, default=[CONFIG.explore_by_mean], metavar="SHARE")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rows = []
     for method in options.methods:
         for risk in options.risks:
-            for seed in options.seeds:
-                rows.append(row(method, risk, seed, options.steps))
-                print(rows[-1], flush=True)
+            for share in options.explore_by_mean:
+                for seed in options.seeds:
+                    rows.append(row(method, risk, seed, options.steps, share))
+                    print(rows[-1], flush=True)
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(

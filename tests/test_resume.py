@@ -78,11 +78,16 @@ def train(agent: Agent, checkpoints: Checkpoints, until: int, stop_at: int | Non
 
 
 def resumed_and_undisturbed(
-    make: Callable[[], EnvLike], method: str, config: TrainConfig, folder: Path, stops: tuple[int, ...]
+    make: Callable[[], EnvLike],
+    method: str,
+    config: TrainConfig,
+    folder: Path,
+    stops: tuple[int, ...],
+    risk: str = "mean",
 ) -> tuple[Agent, Agent]:
-    whole = Agent(method, make(), seed=3, config=config)
+    whole = Agent(method, make(), seed=3, config=config, risk=risk)
     expected = train(whole, Checkpoints(folder / "whole"), STEPS)
-    agent, checkpoints = Agent(method, make(), seed=3, config=config), Checkpoints(folder / "killed")
+    agent, checkpoints = Agent(method, make(), seed=3, config=config, risk=risk), Checkpoints(folder / "killed")
     found: list[Any] = []
     for stop in stops:
         found += train(agent, checkpoints, STEPS, stop)
@@ -115,6 +120,13 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_resumes_bit_for_bit(name: str, tmp_path: Path) -> None:
     assert_same(*resumed_and_undisturbed(lambda: "CartPole-v1", "nfdrl-e", SETTINGS[name], tmp_path, (90, 150)))
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_episodes_by_the_mean_resume_bit_for_bit(num_envs: int, tmp_path: Path) -> None:
+    config = replace(SMALL, num_envs=num_envs, buffer_size=90 * num_envs)
+    pair = resumed_and_undisturbed(lambda: "CartPole-v1", "nfdrl", config, tmp_path, (90, 150), risk="cvar:0.1")
+    assert_same(*pair)
 
 
 @pytest.mark.parametrize("mode", AutoresetMode, ids=lambda mode: mode.name)

@@ -72,11 +72,12 @@ ENVS: dict[str, tuple[Callable[[], Any], TrainConfig]] = {
 }
 
 
+@pytest.mark.parametrize("risk", ["mean", "cvar:0.1"])
 @pytest.mark.parametrize("name", ENVS)
-def test_calls_within_a_plan_are_one_call_bit_for_bit(name: str) -> None:
+def test_calls_within_a_plan_are_one_call_bit_for_bit(name: str, risk: str) -> None:
     make, config = ENVS[name]
-    once = new(make(), config=config).learn(200, progress=False)
-    several = new(make(), config=config).learn(30, total_steps=200, progress=False)
+    once = new(make(), config=config, risk=risk).learn(200, progress=False)
+    several = new(make(), config=config, risk=risk).learn(30, total_steps=200, progress=False)
     for steps in (65, 55, 50):
         several.learn(steps, progress=False)
     assert_same(once, several)

@@ -31,9 +31,9 @@ class Work:
     generator: torch.Generator | None = None
     double_q: bool = False  # van Hasselt et al. 2016: the online network chooses the next action
 
-    def value(self, law: Law) -> Tensor:
-        """What actions are chosen by."""
-        return self.method.value(law, self.risk)
+    def value(self, law: Law, risk: Valuation | None = None) -> Tensor:
+        """What actions are chosen by: the risk functional of the work, or another."""
+        return self.method.value(law, self.risk if risk is None else risk)
 
 
 class Adam(Protocol):
@@ -61,8 +61,8 @@ class Engine(ABC):
         return f"{self.name} engine: {self.reason}"
 
     @abstractmethod
-    def greedy(self, observation: Array) -> Array:
-        """The actions with the greatest value; shape (B, ...) → (B,)."""
+    def greedy(self, observation: Array, risk: Valuation | None = None) -> Array:
+        """The actions with the greatest value, by the risk functional of the work or another; shape (B, ...) → (B,)."""
 
     @abstractmethod
     def differentiate(self, batch: Batch, next_action: Tensor | None = None, weight: Tensor | None = None) -> float:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from nfdrl.bellman import bellman_target
+from nfdrl.bellman import Valuation, bellman_target
 from nfdrl.engines.base import Adam, Array, Engine
 from nfdrl.numerics.constants import constant
 from nfdrl.observations import as_tensors
@@ -23,10 +23,10 @@ class GraphEngine(Engine):
     name: ClassVar[str] = "graph"
 
     @torch.no_grad()  # not inference_mode: a law may cache a tensor that a later update differentiates through
-    def greedy(self, observation: Array) -> Array:
+    def greedy(self, observation: Array, risk: Valuation | None = None) -> Array:
         network = self.work.online
         law = network(as_tensors(observation, next(network.parameters()).device))
-        chosen: Array = self.work.value(law).argmax(-1).numpy(force=True)
+        chosen: Array = self.work.value(law, risk).argmax(-1).numpy(force=True)
         return chosen
 
     def differentiate(self, batch: Batch, next_action: Tensor | None = None, weight: Tensor | None = None) -> float:

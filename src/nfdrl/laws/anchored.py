@@ -158,6 +158,10 @@ class AnchoredMethod(Method):
         )
 
     @property
+    def finite_rate(self) -> float:
+        return 4e-3  # the cliff (seeds 20 to 29): at 1e-3 a sixth of the rare falls is missing after 15,000 steps
+
+    @property
     def tabular_rate(self) -> float:
         return 4e-3  # FrozenLake (seeds 13 to 18): 0.0080, where 5.5e-3 leaves 0.0084; 2e-3 is too slow
 

@@ -256,6 +256,11 @@ class Method(ABC):
         return 5e-4
 
     @property
+    def finite_rate(self) -> float:
+        """The same where states are finite, and what is learned of one disturbs the others less."""
+        return self.learning_rate
+
+    @property
     def tabular_rate(self) -> float:
         """Adam's initial rate on a table of laws with 128 transitions per update."""
         return 1e-2

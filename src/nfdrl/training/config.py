@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import gymnasium
+from gymnasium.spaces import Discrete
 
 from nfdrl.engines import ENGINES, EngineName
 from nfdrl.envs.watching import Limits
@@ -66,6 +67,10 @@ class TrainConfig:
     epsilon_end: float = 0.04  # Raffin 2020 (RL Zoo), DQN on CartPole; the paper has 0.01
     # share of the run after which that is reached
     epsilon_fraction: float = 0.2  # paper, table of hyper-parameters: exploration_fraction
+    # share of episodes in which training acts by the mean, where actions are chosen by another functional
+    explore_by_mean: float = (
+        0.5  # ours: who avoids an action sees few of its bad ends (docs/law.md)
+    )
     # environments that are stepped together
     num_envs: int = 1  # ours: one environment is stepped directly; the paper uses 4
     # where a method's range of returns comes from: observed in the first steps, or the method's own settings
@@ -90,7 +95,7 @@ class TrainConfig:
         check_at_least(1, frame_stack=self.frame_stack)
         check_at_most(MOST_FRAMES, frame_stack=self.frame_stack)
         check_at_least(0, learning_starts=self.learning_starts)
-        for name in ("discount", "epsilon_start", "epsilon_end", "epsilon_fraction"):
+        for name in ("discount", "epsilon_start", "epsilon_end", "epsilon_fraction", "explore_by_mean"):
             if not 0 <= getattr(self, name) <= 1:
                 raise NfdrlError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
         for name in ("reset_limit", "step_limit"):
@@ -113,7 +118,8 @@ class TrainConfig:
         """The settings with the method's own learning rate, or what images allow, where they have none."""
         if self.learning_rate is not None:
             return self
-        return replace(self, learning_rate=min(method.learning_rate, highest_rate(space)))
+        rate = method.finite_rate if isinstance(space, Discrete) else method.learning_rate
+        return replace(self, learning_rate=min(rate, highest_rate(space)))
 
     def limits(self) -> Limits:
         """The part that whoever plays episodes needs."""

@@ -56,7 +56,7 @@ class Trainer:
         self.rng = np.random.default_rng(seed)
         self.device = next(network.parameters()).device
         engine = engine_for(Work(method, network, risk), config.engine)
-        self.actor = Actor(engine, self._actions, self.rng)
+        self.actor = Actor(engine, self._actions, self.rng, self.config.explore_by_mean)
         self.learner: Learner | None = None
         self._due = 0
         self._recent: deque[EpisodeEnd] = deque(maxlen=RECENT)
@@ -114,7 +114,8 @@ class Trainer:
         saved = state.pop("statistics")
         self.__dict__.update(state)
         engine = engine_for(Work(self.method, self.network, self.risk), self.config.engine)
-        self.actor = Actor(engine if self.learner is None else self.learner.engine, self._actions, self.rng)
+        engine = engine if self.learner is None else self.learner.engine
+        self.actor = Actor(engine, self._actions, self.rng, self.config.explore_by_mean)
         if saved and self.source.known:
             restore_statistics(environments(self.stream), saved)
 
@@ -210,6 +211,7 @@ class Trainer:
         observation = self._typed(first)
         self.replay.start(observation)
         self._return, self._length = np.zeros(len(observation)), np.zeros(len(observation), np.int64)
+        self.actor.begin(np.ones(len(observation), np.bool_))
         return observation
 
     def _typed(self, observation: Array) -> Array:
@@ -263,6 +265,7 @@ class Trainer:
         ended = step.terminated | step.truncated
         if not np.count_nonzero(ended):
             return None
+        self.actor.begin(ended)
         events: list[Event] = []
         for env in np.flatnonzero(ended).tolist():
             event = EpisodeEnd(self.step, env, float(self._return[env]), int(self._length[env]))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nfdrl.bellman import bellman_target
+from nfdrl.bellman import Valuation, bellman_target
 from nfdrl.engines.base import Array, Engine, Work
 from nfdrl.engines.compiled.adam import NumbaAdam
 from nfdrl.engines.compiled.alike import rows_alike
@@ -56,22 +56,22 @@ class CompiledEngine(Engine):
         self._online = Trunk(work.online)
         self._target = None if work.target is None else Trunk(work.target)
 
-    def greedy(self, observation: Array) -> Array:
-        return self._greedy(self._online.outputs(torch.from_numpy(observation)))
+    def greedy(self, observation: Array, risk: Valuation | None = None) -> Array:
+        return self._greedy(self._online.outputs(torch.from_numpy(observation)), risk=risk)
 
-    def _greedy(self, outputs: Array, of_target: bool = False) -> Array:
+    def _greedy(self, outputs: Array, of_target: bool = False, risk: Valuation | None = None) -> Array:
         """The same from the outputs of a network's linear layers; a functional that has no kernel asks the law."""
-        values, head = None, self._heads[of_target]
+        values, head, risk = None, self._heads[of_target], self.work.risk if risk is None else risk
         if self._kernel is not None:
-            values = self._kernel.values(self._by_action(outputs), self.work.risk)
+            values = self._kernel.values(self._by_action(outputs), risk)
         elif head is not None:
             alike = rows_alike(outputs)
-            values = head.values(outputs[alike.first], self.work.risk)
+            values = head.values(outputs[alike.first], risk)
             values = None if values is None else values[alike.group]
         if values is None:
             trunk = cast(Trunk, self._target if of_target else self._online)
             with torch.no_grad():
-                values = self.work.value(trunk.law(torch.from_numpy(outputs))).numpy()
+                values = self.work.value(trunk.law(torch.from_numpy(outputs)), risk).numpy()
         chosen: Array = values.argmax(-1)
         return chosen
 
