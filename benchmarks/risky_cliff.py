@@ -14,6 +14,7 @@ import argparse
 import json
 from dataclasses import replace
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,8 @@ def standard_error(steps: list[int], discount: float) -> float:
     return float(np.sqrt(variance))
 
 
-def row(method: str, risk: str, seed: int, steps: int, explore_by_mean: float) -> dict[str, Any]:
+def row(method: str, risk: str, seed: int, steps: int, config: nfdrl.TrainConfig = CONFIG) -> dict[str, Any]:
     """One run: the way it takes, and the CVaR of both."""
-    config = replace(CONFIG, explore_by_mean=explore_by_mean)
     agent = nfdrl.Agent(method, "nfdrl/RiskyCliff-v0", seed=seed, risk=risk, config=config).learn(steps, progress=False)
     discount = agent.config.discount
     law = agent.returns(0)
@@ -86,7 +86,8 @@ def row(method: str, risk: str, seed: int, steps: int, explore_by_mean: float) -
     return {
         "method": method,
         "risk": risk,
-        "explore_by_mean": explore_by_mean,
+        "explore_by_mean": config.explore_by_mean,
+        "learning_rate": agent.config.learning_rate,
         "seed": seed,
         "way": "short" if int(agent.predict(0)[0]) == SHORT else "long",
         "way by cvar": "short" if cvar[SHORT] > cvar[LONG] else "long",
@@ -110,15 +111,16 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(10)))
     parser.add_argument("--steps", type=int, default=15_000)
     parser.add_argument("--explore-by-mean", nargs="+", type=float, default=[CONFIG.explore_by_mean], metavar="SHARE")
+    parser.add_argument("--rates", nargs="+", type=float, default=[None], help="learning rates; the method's own")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rows = []
-    for method in options.methods:
-        for risk in options.risks:
-            for share in options.explore_by_mean:
-                for seed in options.seeds:
-                    rows.append(row(method, risk, seed, options.steps, share))
-                    print(rows[-1], flush=True)
+    for method, risk, rate, share, seed in product(
+        options.methods, options.risks, options.rates, options.explore_by_mean, options.seeds
+    ):
+        config = replace(CONFIG, learning_rate=rate, explore_by_mean=share)
+        rows.append(row(method, risk, seed, options.steps, config))
+        print(rows[-1], flush=True)
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(
