@@ -39,7 +39,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}? ({listed})" if near else listed
 
 
-def check_at_least(least: int, **values: int) -> None:
+def check_at_least(least: int, **values: float) -> None:
     """Refuse a number below `least`.
 
     >>> check_at_least(1, samples=0)

@@ -296,6 +296,10 @@ class Method(ABC):
         """The method adapted to returns in [low, high], where it has settings for that."""
         return self
 
+    def of_rewards(self, size: float) -> Method:  # noqa: ARG002
+        """The method for rewards of that size, where it has settings for that."""
+        return self
+
     def on_small_images(self) -> Method:
         """The method for a network of one small convolution, where it has settings for that."""
         return self

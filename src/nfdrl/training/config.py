@@ -68,9 +68,7 @@ class TrainConfig:
     # share of the run after which that is reached
     epsilon_fraction: float = 0.2  # paper, table of hyper-parameters: exploration_fraction
     # share of episodes in which training acts by the mean, where actions are chosen by another functional
-    explore_by_mean: float = (
-        0.5  # ours: who avoids an action sees few of its bad ends (docs/law.md)
-    )
+    explore_by_mean: float = 0.5  # ours: who avoids an action sees few of its bad ends (docs/law.md)
     # environments that are stepped together
     num_envs: int = 1  # ours: one environment is stepped directly; the paper uses 4
     # where a method's range of returns comes from: observed in the first steps, or the method's own settings

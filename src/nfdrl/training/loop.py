@@ -28,7 +28,7 @@ from nfdrl.training.acting import Actor
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import EpisodeEnd, Event, NonFiniteError, Pause, Report
 from nfdrl.training.meter import Meter
-from nfdrl.training.ranges import observed_range
+from nfdrl.training.ranges import observed_range, observed_reward
 from nfdrl.training.saved import checked_counters
 from nfdrl.training.schedules import Goal, following, goal_of
 from nfdrl.training.storing import new_replay
@@ -126,7 +126,7 @@ class Trainer:
     def _after_warm_up(self) -> Learner:
         """Set the method to the returns that the first rewards allow; the network keeps its weights."""
         if self.config.return_range == "observed":
-            method = self.method.within(*observed_range(self.replay))
+            method = self.method.within(*observed_range(self.replay)).of_rewards(observed_reward(self.replay))
             if method is not self.method:
                 change_head(self.network, method, self.actor.actions)
             self.method = method

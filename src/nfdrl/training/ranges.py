@@ -1,4 +1,4 @@
-"""The range of returns to expect, from the first rewards, to set a fixed support or an initial bound.
+"""The range of returns to expect and the size of rewards, from the first ones, to set a support or an initial bound.
 
 Methods on a fixed support (C51, UMDQN) must be told the range of returns, and a flow learns its range faster from the
 right scale. All of them get the same range, measured the same way, so that none knows more than the others.
@@ -32,6 +32,12 @@ def observed_range(replay: Replay) -> tuple[float, float]:
     low = max(allowed.min(), seen.min() - GROWTH * width)
     high = min(allowed.max(), seen.max() + GROWTH * width)
     return float(low), float(high)
+
+
+def observed_reward(replay: Replay) -> float:
+    """The mean size of the stored rewards that are not 0; 1 if there are none, as most sparse rewards are ±1."""
+    sizes = np.abs(replay.reward[replay.live & (replay.reward != 0)].astype(float))
+    return float(sizes.mean()) if len(sizes) else 1.0
 
 
 def discounted_returns(replay: Replay) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
