@@ -59,7 +59,7 @@ class TrainConfig:
     double_q: bool = True  # van Hasselt et al. 2016, with every law: Hessel et al. 2018
     # rewards that are summed before the law of the state that was reached
     n_step: int = 3  # Hessel et al. 2018, Table 1; with 1, NFDRL-E unlearns CartPole again (docs/training.md)
-    # whether such a sum stops before a random action
+    # whether such a sum stops before an action that was explored: a random one, or one by the mean
     cut_explored: bool = True  # Watkins 1989: n-step returns stop before a random action, after which they are biased
     # share of random actions at the start
     epsilon_start: float = 1.0  # paper, table of hyper-parameters: start_e

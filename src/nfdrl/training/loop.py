@@ -230,7 +230,7 @@ class Trainer:
         return self.actor.act(observation, epsilon)
 
     def _explored(self, n: int) -> Array | None:
-        """Which of the last actions were random; None if that does not matter."""
+        """Which of the last actions were explored; None if that does not matter."""
         if self.config.n_step == 1 or not self.config.cut_explored:
             return None
         return np.ones(n, np.bool_) if self.learner is None else self.actor.explored
