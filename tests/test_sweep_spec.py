@@ -449,6 +449,15 @@ def test_an_estimate_covers_every_trial_and_writes_nothing(tmp_path, capsys, mon
     assert os.listdir(tmp_path) == ["spec.toml"]
 
 
+def test_a_part_of_a_sweep_needs_nothing_that_only_the_rest_needs(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nfdrl.sweeps.estimate.SECONDS", 0.1)
+    (tmp_path / "spec.toml").write_text(TINY.replace('["CartPole-v1"]', '["CartPole-v1", "Missing-v1"]'))
+    assert cli.main(["sweep", "spec.toml", "--estimate"]) == 2
+    assert "Missing-v1" in capsys.readouterr().err
+    assert cli.main(["sweep", "spec.toml", "--estimate", "--only", "CartPole-v1/*"]) == 0
+
+
 def test_a_part_of_a_sweep_is_chosen_by_the_names_of_its_folders():
     trials = read_spec(find_spec("control")).trials()
     assert len(select(trials, ["CartPole-v1/*"])) == 7 * 5 + 3 * 3

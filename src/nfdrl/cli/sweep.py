@@ -67,9 +67,9 @@ class Sweep:
 
         path = find_spec(self.spec)
         spec, out = read_spec(path), self.out or Path("out/sweep") / path.stem
-        trials, place = spec.trials(), Place(self.address, self.cpus)
-        check_trials(trials)
-        every, trials = trials, select(trials, self.only) if self.only else trials
+        every, place = spec.trials(), Place(self.address, self.cpus)
+        trials = select(every, self.only) if self.only else every
+        check_trials(trials)  # a part needs only the packages of its own environments
         if self.estimate:
             print_estimate(trials, spec.resources, place)
             return 0
