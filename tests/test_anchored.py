@@ -18,7 +18,6 @@ from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS, find_method, method_config, method_from
 from nfdrl.laws.anchored import NARROWEST, REACH, WIDEST, AnchoredMethod, anchored_law, anchored_zero
 from nfdrl.laws.categorical import CategoricalLaw
-from nfdrl.laws.dirac import DiracLaw
 from nfdrl.laws.flow import FlowLaw
 from nfdrl.learner import Learner, Optimisation
 from nfdrl.networks import table
@@ -165,7 +164,7 @@ def head_of(method, features=6, actions=2):
     return method.head(features, actions).double()
 
 
-def test_auxiliary_masses_are_no_part_of_the_law():
+def test_auxiliary_quantiles_are_no_part_of_the_law():
     with_them, without = head_of(AnchoredMethod(auxiliary=5, unit=3.0)), head_of(AnchoredMethod(auxiliary=0, unit=3.0))
     rows = with_them.linear.weight.detach().view(2, 18, 6)
     with torch.no_grad():
@@ -175,12 +174,12 @@ def test_auxiliary_masses_are_no_part_of_the_law():
     assert plain.auxiliary is None
     z = torch.linspace(-2, 2, 9, dtype=torch.float64)
     assert_close(law.at(z), plain.at(z), rtol=0, atol=1e-12)
-    assert_close(law.auxiliary, (features @ rows[:, 13:].mT).movedim(0, 1), rtol=0, atol=1e-12)
+    assert_close(law.auxiliary, 3 * (features @ rows[:, 13:].mT).movedim(0, 1), rtol=0, atol=1e-12)
     assert_close(law.select(1).auxiliary, law.auxiliary[:, 1])
     assert law.select(1).bootstrap(1.0, 0.9).auxiliary is None  # a target needs none
 
 
-def test_auxiliary_masses_start_apart_and_laws_start_alike():
+def test_auxiliary_quantiles_start_apart_and_laws_start_alike():
     weights = head_of(AnchoredMethod(auxiliary=32), features=64).linear.weight.view(2, 45, 64)
     assert weights[:, :13].std() < 0.01 / 8 * 1.2
     assert 0.05 < weights[:, 13:].std() < 0.1  # PyTorch draws them from ±1/√64
@@ -189,21 +188,21 @@ def test_auxiliary_masses_start_apart_and_laws_start_alike():
     )  # None is none
 
 
-def test_auxiliary_masses_become_those_of_the_target():
-    """On atoms −5, −2.5, 0, 2.5 and 5 units, as a law of C51 would: 11 units are beyond the last."""
-    method = AnchoredMethod(auxiliary=5, unit=2.0, points="midpoint")
-    law = anchored_law(torch.zeros(3, 13, dtype=torch.float64), 2.0)
-    law.auxiliary = torch.zeros(3, 5, dtype=torch.float64, requires_grad=True)
-    target = DiracLaw(torch.tensor([0.0, 3.0, 22.0], dtype=torch.float64))  # 0, 1.5 and 11 units
-    optimiser = torch.optim.Adam([law.auxiliary], lr=0.1)
-    for _ in range(500):
+def test_auxiliary_quantiles_become_those_of_the_target():
+    method = AnchoredMethod(auxiliary=8, unit=2.0, points="midpoint", samples=512)
+    target = FlowLaw(*(torch.tensor([part], dtype=torch.float64) for part in ([0.3, 0.7], [-1.0, 1.0], [0.4, 0.6])),
+                     torch.tensor([2.0], dtype=torch.float64))  # fmt: skip
+    law = anchored_law(torch.zeros(1, 13, dtype=torch.float64), 2.0)
+    law.auxiliary = torch.zeros(1, 8, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.Adam([law.auxiliary], lr=0.02)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 600)
+    for _ in range(600):
         optimiser.zero_grad()
         method.loss(law, target).sum().backward()
         optimiser.step()
-    wanted = torch.tensor([[0, 0, 1, 0, 0], [0, 0, 0.4, 0.6, 0], [0, 0, 0, 0, 1]], dtype=torch.float64)
-    assert_close(law.auxiliary.detach().softmax(-1), wanted, rtol=0, atol=5e-3)
-    plain = replace(method, auxiliary=0).loss(anchored_law(torch.zeros(3, 13, dtype=torch.float64), 2.0), target)
-    assert_close(method.loss(law, target).detach(), plain, rtol=0, atol=0.01)  # nothing is left of theirs
+        schedule.step()
+    levels = (torch.arange(8, dtype=torch.float64) + 0.5) / 8
+    assert_close(law.auxiliary.detach(), target.quantile(levels), rtol=0, atol=0.02)
 
 
 def test_the_error_of_the_mean_adds_half_its_square_in_units_and_rewards():
@@ -213,7 +212,7 @@ def test_the_error_of_the_mean_adds_half_its_square_in_units_and_rewards():
         AnchoredMethod(unit=3.0, gain=2.0, mean_weight=weight, reward=0.7, points="midpoint", samples=20_000).loss(
             law, target
         )
-        for weight in (None, 5.0)
+        for weight in (0.0, 5.0)
     )
     error = law.mean() - target.mean()
     assert_close(weighted - plain, 2 * 5 * 0.5 * (error / 3) * (error / 0.7), rtol=1e-4, atol=1e-6)
@@ -227,31 +226,26 @@ def test_the_size_of_a_reward_is_measured_where_it_counts():
     assert Agent("nfdrl", env, config=config).learn(60, progress=False).method.reward == 1.0
 
 
-def test_on_small_images_there_is_more_than_the_distance_unless_it_is_given():
+def test_on_small_images_there_are_auxiliary_quantiles_unless_their_number_is_given():
     config = {"learning_starts": 100, "buffer_size": 500, "batch_size": 8}
     agent = Agent("nfdrl", "MinAtar/Breakout-v1", config=config).learn(120, progress=False)
-    assert (agent.method.auxiliary, agent.method.mean_weight) == (81, 0.5)
-    assert agent.learner.online.head.linear.out_features == 3 * 94
+    assert agent.method.auxiliary == 32
+    assert agent.learner.online.head.linear.out_features == 3 * 45
     assert agent.returns(agent.observation_space.sample())[0].quantile(0.5).shape == ()
-    plain = Agent("nfdrl[auxiliary=0,mean_weight=0]", "MinAtar/Breakout-v1", config=config).method
-    assert (plain.auxiliary, plain.mean_weight) == (0, 0.0)
+    assert Agent("nfdrl[auxiliary=0]", "MinAtar/Breakout-v1", config=config).method.auxiliary == 0
     assert Agent("nfdrl[auxiliary=3]", "MinAtar/Breakout-v1", config=config).method.auxiliary == 3
-    elsewhere = Agent("nfdrl", "CartPole-v1")
-    assert elsewhere.network.head.linear.out_features == 2 * 13
-    assert elsewhere.method.mean_factor() == 0
+    assert Agent("nfdrl", "CartPole-v1").network.head.linear.out_features == 2 * 13
     for setting in ("auxiliary", "mean_weight"):
         with pytest.raises(NfdrlError, match=f"{setting} must be at least 0, got -1"):
             AnchoredMethod(**{setting: -1})
-    with pytest.raises(NfdrlError, match="auxiliary must be 0 or at least 2, got 1"):
-        AnchoredMethod(auxiliary=1)
 
 
-def test_saved_settings_that_know_no_auxiliary_masses_mean_none(tmp_path):
+def test_saved_settings_that_know_no_auxiliary_quantiles_mean_none(tmp_path):
     settings = method_config(AnchoredMethod())["settings"]
     del settings["auxiliary"]
     assert method_from({"name": "nfdrl", "settings": settings}).head(6, 2).linear.out_features == 2 * 13
     config = {"learning_starts": 100, "buffer_size": 500, "batch_size": 8}
-    for word, outputs in (("nfdrl[auxiliary=0]", 13), ("nfdrl", 94)):
+    for word, outputs in (("nfdrl[auxiliary=0]", 13), ("nfdrl", 45)):
         agent = Agent(word, "MinAtar/Breakout-v1", config=config).learn(120, progress=False)
         agent.save(tmp_path / word)
         loaded = Agent.load(tmp_path / word)

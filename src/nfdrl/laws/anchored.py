@@ -19,12 +19,12 @@ from nfdrl.laws.base import Law, LinearHead, Method, TabularDecay
 from nfdrl.laws.fitting import FIT_LEVELS, Fit, Track, Truths, fit_returns, quantiles_of
 from nfdrl.laws.flow import FlowLaw
 from nfdrl.laws.pushforward import PushforwardLaw
-from nfdrl.losses.categorical import categorical_kl, project
 from nfdrl.losses.continuous import Continuous
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.l2 import L2
+from nfdrl.losses.pinball import quantile_huber
 from nfdrl.losses.surrogate import Surrogate
-from nfdrl.numerics.atoms import equal_masses
+from nfdrl.numerics.atoms import midpoints
 from nfdrl.numerics.base_points import RULES, base_points
 from nfdrl.numerics.constants import constant
 from nfdrl.numerics.normal import SQRT_HALF, normal_cdf
@@ -32,9 +32,7 @@ from nfdrl.numerics.normal import SQRT_HALF, normal_cdf
 REACH = 2.5  # locations stay within ±REACH: 64 base points reach ±2.4, and no loss sees a component further out
 NARROWEST = 0.005  # the least scale, half that of the paper's form: the jump between two atoms takes 0.2 % of the mass
 WIDEST = 1.5  # the largest scale: across the base points a wider component is a straight line
-AUXILIARY = 81  # masses beside a law on small images, an eighth of a unit apart; the only number tried
-AUXILIARY_REACH = 5.0  # units to either side of 0 over which they lie; the range that training observes has four
-MEAN_WEIGHT = 0.5  # on small images; chosen with seed 10 on Asterix, Seaquest and SpaceInvaders (docs/law.md)
+AUXILIARY = 32  # quantiles beside a law on small images; the only number tried, on Asterix with seeds 10 and 11
 
 
 def anchored_law(raw: Tensor, unit: float = 1.0, anchor: float = 0.5, start: float = 0.25) -> FlowLaw:
@@ -80,7 +78,7 @@ def anchored_zero(n: int, start: float, dtype: torch.dtype, device: torch.device
 
 @final
 class AnchoredHead(LinearHead):
-    """A linear layer to 3n + 1 numbers per action, read as an anchored flow law, and to `auxiliary` logits."""
+    """A linear layer to 3n + 1 numbers per action, read as an anchored flow law, and to `auxiliary` quantiles."""
 
     def __init__(
         self, features: int, actions: int, components: int, settings: tuple[float, float, float], auxiliary: int = 0
@@ -90,7 +88,7 @@ class AnchoredHead(LinearHead):
         self.settings = settings  # unit, anchor, start
         drawn = self._rows()[:, self.law_outputs :].clone()
         self.start_small()  # every law begins smooth
-        self._rows()[:, self.law_outputs :] = drawn  # logits begin apart, which is what they are for
+        self._rows()[:, self.law_outputs :] = drawn  # quantiles begin apart, which is what they are for
 
     def _rows(self) -> Tensor:
         """The weights of each output of each action; shape (A, outputs, features)."""
@@ -101,7 +99,7 @@ class AnchoredHead(LinearHead):
         raw = self.by_action(raw)
         law = anchored_law(raw[..., : self.law_outputs], *self.settings)
         if raw.shape[-1] > self.law_outputs:
-            law.auxiliary = raw[..., self.law_outputs :]
+            law.auxiliary = self.settings[0] * raw[..., self.law_outputs :]
         return law
 
 
@@ -126,18 +124,16 @@ class AnchoredMethod(Method):
     start: float = 0.25  # ours: first amplitudes in units; laws that start narrow fit FrozenLake more closely
     # what the distance is multiplied by: beside larger gradients Adam's ε is smaller
     gain: float = 1.0  # ours: with 16, three of ten seeds unlearn CartPole; the preset `atari` has 10
-    # masses per action that are learned beside the law, to train the layers below; None: 81 on small images, else 0
+    # quantiles per action that are learned beside the law, to train the layers below; None: 32 on small images, else 0
     auxiliary: int | None = None  # ours: on MinAtar the features under a law's few outputs stay poor (docs/law.md)
-    # weight of the error of the mean, whose slope is the number of rewards it is off; None: 0.5 on small images, else 0
-    mean_weight: float | None = None  # ours: makes rows count that are far off, as SpaceInvaders needs (docs/law.md)
-    # the size of a reward, by which that error is measured
-    reward: float = 1.0  # the mean size of the rewards that are not 0 in the first steps
+    # weight of the squared error of the mean, whose slope is the number of rewards that it is off
+    mean_weight: float = 0.0  # ours: 0.5 doubles the return on MinAtar's SpaceInvaders and costs others (docs/law.md)
+    # size of a reward, by which that error is measured
+    reward: float = 1.0  # root mean square of the rewards that are not 0 in the first steps
 
     def __post_init__(self) -> None:
         check_at_least(1, components=self.components, samples=self.samples)
-        check_at_least(0, auxiliary=self.auxiliary or 0, mean_weight=self.mean_weight or 0)
-        if self.auxiliary == 1:
-            raise NfdrlError("auxiliary must be 0 or at least 2, got 1")
+        check_at_least(0, auxiliary=self.auxiliary or 0, mean_weight=self.mean_weight)
         for name in ("unit", "start", "gain", "reward"):
             if not getattr(self, name) > 0:
                 raise NfdrlError(f"{name} must be positive, got {getattr(self, name)}")
@@ -201,33 +197,33 @@ class AnchoredMethod(Method):
         beside = predicted.auxiliary if isinstance(predicted, FlowLaw) else None
         if beside is None:
             return loss
-        atoms = torch.linspace(-AUXILIARY_REACH, AUXILIARY_REACH, beside.shape[-1], dtype=y.dtype, device=y.device)
-        wanted = project(equal_masses(returns), returns / self.unit, atoms)
-        return loss + self.gain * categorical_kl(beside.log_softmax(-1), wanted)
+        count = beside.shape[-1]
+        pinball = quantile_huber(beside, midpoints(count, beside), returns, threshold=0.0)
+        return loss + self.auxiliary_factor(count) / self.unit * pinball
 
     def factor(self) -> float:
         """What makes a loss of the distance: the gain, in units."""
         return self.gain * self.comparison.gain(self.samples) / self.unit
 
+    def auxiliary_factor(self, count: int) -> float:
+        """What makes a loss of `count` pinball losses: ∫(F − G)² is twice their mean, up to what they cannot change."""
+        return self.gain * 2 / count
+
     def mean_factor(self) -> float:
-        """What makes a loss of the squared error of the mean, in units: its slope there counts rewards."""
-        return 0.5 * self.gain * (self.mean_weight or 0) / (self.unit * self.reward)
+        """What makes a loss of the squared error of the mean: its slope, in units, counts rewards."""
+        return 0.5 * self.gain * self.mean_weight / (self.unit * self.reward)
 
     def within(self, low: float, high: float) -> AnchoredMethod:
         """The method whose unit is a quarter of the range."""
         return replace(self, unit=(high - low) / 4)
 
     def of_rewards(self, size: float) -> AnchoredMethod:
-        """The method that counts errors of the mean in rewards of that size, if it counts them at all."""
+        """The method that measures the error of the mean in rewards of that size, if it counts at all."""
         return replace(self, reward=size) if self.mean_weight else self
 
     def on_small_images(self) -> AnchoredMethod:
-        """The method with auxiliary masses and a weight of the mean's error, unless they are given."""
-        return replace(
-            self,
-            auxiliary=AUXILIARY if self.auxiliary is None else self.auxiliary,
-            mean_weight=MEAN_WEIGHT if self.mean_weight is None else self.mean_weight,
-        )
+        """The method with auxiliary quantiles, unless their number is given."""
+        return replace(self, auxiliary=AUXILIARY) if self.auxiliary is None else self
 
     def representation(self) -> str:
         return f"anchored flow {self.components}"

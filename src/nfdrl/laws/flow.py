@@ -50,7 +50,7 @@ class FlowLaw(PushforwardLaw):
 
     Mean, variance, quantiles and CVaR are closed forms; the CDF takes one monotone inversion.
 
-    `auxiliary` are logits of masses that are learned beside the law to train the layers below; nothing else reads them.
+    `auxiliary` are quantiles of the same law, estimated beside it to train the layers below; nothing else reads them.
 
     Shapes: weights, locations, scales (..., n); bound, center (...); auxiliary (..., K)
     """

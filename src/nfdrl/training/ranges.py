@@ -35,9 +35,9 @@ def observed_range(replay: Replay) -> tuple[float, float]:
 
 
 def observed_reward(replay: Replay) -> float:
-    """The mean size of the stored rewards that are not 0; 1 if there are none, as most sparse rewards are ±1."""
-    sizes = np.abs(replay.reward[replay.live & (replay.reward != 0)].astype(float))
-    return float(sizes.mean()) if len(sizes) else 1.0
+    """The root mean square of the stored rewards that are not 0; 1 if there are none, as most sparse rewards are ±1."""
+    found = replay.reward[replay.live & (replay.reward != 0)].astype(float)
+    return float(np.sqrt(np.square(found).mean())) if len(found) else 1.0
 
 
 def discounted_returns(replay: Replay) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

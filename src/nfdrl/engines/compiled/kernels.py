@@ -14,7 +14,7 @@ from nfdrl.bellman import Valuation
 from nfdrl.engines.compiled import distances, flow
 from nfdrl.engines.compiled.jit import Array, F
 from nfdrl.engines.compiled.quantile import quantile_huber
-from nfdrl.laws.anchored import AUXILIARY_REACH, NARROWEST, REACH, WIDEST, AnchoredMethod, anchored_zero
+from nfdrl.laws.anchored import NARROWEST, REACH, WIDEST, AnchoredMethod, anchored_zero
 from nfdrl.laws.base import Method
 from nfdrl.laws.categorical import C51
 from nfdrl.laws.dirac import DQN
@@ -135,11 +135,8 @@ class CategoricalKernel(Kernel):
 
     def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
         """KL(projected target ‖ predicted) (Bellemare et al. 2017, Algorithm 1)."""
-        return self.divergence(raw, np.exp(log_softmax(following)), bellman(self.support))
-
-    def divergence(self, logits: Array, masses: Array, atoms: Array) -> tuple[Array, Array]:
-        """KL(projected masses on atoms ‖ predicted), and its slope in the logits."""
-        target, log_masses = self._project(masses, atoms), log_softmax(logits)
+        target = self._project(np.exp(log_softmax(following)), bellman(self.support))
+        log_masses = log_softmax(raw)
         entropy = target * np.log(np.where(target > 0, target, 1))
         return (entropy - target * log_masses).sum(-1), np.exp(log_masses) - target
 
@@ -152,10 +149,9 @@ class CategoricalKernel(Kernel):
             position = np.nan_to_num(position)
         left = position.astype(np.int64).clip(0, len(support) - 2)
         right = (position - left).astype(np.float32) * masses
-        rows, count = len(masses), len(support)
-        place = (left + count * np.arange(rows)[:, None]).ravel()
-        shares = [np.bincount(place + k, part.ravel(), rows * count) for k, part in ((0, masses - right), (1, right))]
-        projected: Array = (shares[0] + shares[1]).reshape(rows, count).astype(np.float32)
+        place = (left + len(support) * np.arange(len(masses))[:, None]).ravel()
+        shares = [np.bincount(place + k, part.ravel(), masses.size) for k, part in ((0, masses - right), (1, right))]
+        projected: Array = (shares[0] + shares[1]).reshape(masses.shape).astype(np.float32)
         return projected
 
 
@@ -200,10 +196,8 @@ class FlowKernel(Kernel):
     ) -> None:
         self.method, self.generator = method, generator
         self._law, self._gain = law, F(gain)
-        self._outputs = 3 * method.components + 1  # of a law; what comes after them are auxiliary logits
+        self._outputs = 3 * method.components + 1  # of a law; what comes after them are auxiliary quantiles
         self._terminal_std = method.terminal_std if isinstance(method, FlowMethod) else 0.0
-        count = method.auxiliary or 0 if isinstance(method, AnchoredMethod) else 0
-        self._auxiliary = CategoricalKernel(count, -AUXILIARY_REACH, AUXILIARY_REACH) if count else None
 
     def values(self, raw: Array, risk: Valuation) -> Array | None:
         """Closed forms of the mean and of CVaR."""
@@ -230,22 +224,26 @@ class FlowKernel(Kernel):
         if self._terminal_std > 0:
             target += F(self._terminal_std) * bellman.terminal * z
         losses, slope = self._distance(y[:rows], target, z)
-        if not isinstance(method, AnchoredMethod):
-            return losses, flow.gradient(slope, own, self._law, z, saved)
-        if method.mean_weight:
+        if isinstance(method, AnchoredMethod) and method.mean_weight:
             more, slopes = self._error_of_mean(y[:rows], target, method)
             losses, slope = losses + more, slope + slopes
         gradient: Array = flow.gradient(slope, own, self._law, z, saved)
-        if self._auxiliary is None:
+        if raw.shape[-1] == self._outputs:
             return losses, gradient
-        masses, gain = np.full_like(target, 1 / target.shape[1]), F(method.gain)
-        more, slopes = self._auxiliary.divergence(raw[:, self._outputs :], masses, target / F(method.unit))
-        return losses + gain * more, np.concatenate([gradient, gain * slopes], 1)
+        more, slopes = self._beside(np.ascontiguousarray(raw[:, self._outputs :]), target)
+        return losses + more, np.concatenate([gradient, slopes], 1)
 
     def _error_of_mean(self, y: Array, target: Array, method: AnchoredMethod) -> tuple[Array, Array]:
         """The loss of the squared error of the mean, and its slope in each return."""
         factor, error = F(method.mean_factor()), (y - target).mean(-1, keepdims=True)
         return factor * error[:, 0] ** 2, factor * error * F(2 / y.shape[1])
+
+    def _beside(self, quantiles: Array, target: Array) -> tuple[Array, Array]:
+        """The loss of auxiliary quantiles, in units, and its slope in them."""
+        assert isinstance(self.method, AnchoredMethod)
+        factor = F(self.method.auxiliary_factor(quantiles.shape[-1]))
+        losses, slopes = quantile_huber(quantiles, target / F(self.method.unit), F(0))
+        return factor * losses, factor * slopes
 
     def _distance(self, y: Array, target: Array, z: Array) -> tuple[Array, Array]:
         how = self.method.comparison
