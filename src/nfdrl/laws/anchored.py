@@ -127,7 +127,7 @@ class AnchoredMethod(Method):
     # quantiles per action that are learned beside the law, to train the layers below; None: 32 on small images, else 0
     auxiliary: int | None = None  # ours: on MinAtar the features under a law's few outputs stay poor (docs/law.md)
     # weight of the squared error of the mean, whose slope is the number of rewards that it is off
-    mean_weight: float = 0.0  # ours: 0.5 doubles the return on MinAtar's SpaceInvaders and costs others (docs/law.md)
+    mean_weight: float = 0.0  # ours: 0.5 helps on MinAtar's SpaceInvaders and harms on Seaquest (docs/law.md)
     # size of a reward, by which that error is measured
     reward: float = 1.0  # root mean square of the rewards that are not 0 in the first steps
 
