@@ -38,8 +38,9 @@ SETTINGS = [
     "mlp=x", "mlp=(8,'a')", "mlp=(((8,),),)", f"mlp=({HUGE},)", "mlp=(1000000,1000000)", "torso=3", "torso=(8,8)",
     "torso.mlp=(0,)", "torso.depth=3", "torso.mlp.x=1", "components=0", "components=-1", "components=1.5",
     "samples=0", "points=nowhere", "comparison=best", "comparison.rooted=3", "comparison.bandwidth=-1",
-    "comparison.bandwidth=nan", "comparison.bandwidth=inf", "comparison.grid_size=1", "initial_bound=0",
-    "initial_bound=nan", "initial_bound=inf", "terminal_std=-1", "terminal_std=nan", "n_flows=0", "held=2",
+    "comparison.bandwidth=nan", "comparison.bandwidth=inf", "comparison.grid_size=1",
+    f"comparison.grid_size={HUGE}", "initial_bound=0", "initial_bound=nan",
+    "initial_bound=inf", "terminal_std=-1", "terminal_std=nan", "n_flows=0", "held=2",
     "action_value=most", "no_such_setting=1", "batch_siz=3", "=3", "batch_size", "batch_size==3", "[]=1",
     "replay_on_disk=file.txt/inside", f"replay_on_disk={LONG}",
 ]  # fmt: skip
@@ -52,7 +53,8 @@ METHODS = [
     "nfdrl[components=0]", "nfdrl[unit=0]", "nfdrl[unit=inf]", "nfdrl[anchor=2]", "dqn[huber_threshold=0]",
     "no_such_module:METHOD", "broken_module:METHOD", "exiting_module:METHOD", "math:pi", "math:nothing", ":METHOD",
     "math:", "a:b:c", "c51[atoms=13][atoms=14]", f"iqn[hidden={HUGE}]", f"iqn[samples={HUGE}]", f"umdqn[points={HUGE}]",
-    f"nfdrl[samples={HUGE}]", "iqn[hidden=1000000000]", LONG,
+    f"nfdrl[samples={HUGE}]", "iqn[hidden=1000000000]", "nfdrl[mean_weight=-1]", "nfdrl[mean_weight=nan]",
+    "nfdrl[reward=0]", "nfdrl[auxiliary=-1]", f"nfdrl[auxiliary={HUGE}]", "nfdrl[auxiliary=1000000000]", LONG,
 ]  # fmt: skip
 ENVIRONMENTS = [
     "''", "Nope-v0", "CartPole", "CartPole-v99", "CartPole-v1[nope=1]", "CartPole-v1[", "CartPole-v1[sutton=]",

@@ -160,7 +160,8 @@ def laws():
 def rounded(law):
     """The law with its parameters as float32 has them."""
     if isinstance(law, FlowLaw):
-        return FlowLaw(*(part.float().double() for part in vars(law).values()), validate=False)
+        parts = law.weights, law.locations, law.scales, law.bound, law.center
+        return FlowLaw(*(part.float().double() for part in parts), validate=False)
     if isinstance(law, CategoricalLaw):
         return CategoricalLaw(law.masses.float().double().log(), law.atoms.float().double())
     if isinstance(law, MonotoneLaw):

@@ -71,6 +71,7 @@ def check_numbers(settings: Any, kind: type | None = None) -> None:
         name, value = field.name, getattr(settings, field.name)
         if field.type in (int, "int"):
             check_at_least(1, **{name: value})
+        if type(value) is int:  # also where it may be None
             check_at_most(MOST, **{name: value})
         if type(value) is float and not math.isfinite(value):
             raise NfdrlError(f"{name} must be finite, got {value}")

@@ -83,7 +83,8 @@ class Sweep:
         try:
             run_sweep(trials, out, spec.resources, place, board, force=self.force)
         except KeyboardInterrupt:
-            say(f"stopped with {board.done} of {len(trials)} trials done; the same command continues")
+            done = sum("result" in (ended(one, out) or {}) for one in trials)  # the last may not have been heard of
+            say(f"stopped with {done} of {len(trials)} trials done; the same command continues")
             return INTERRUPTED
         print_table(board.summary())
         for trial in board.failed:
