@@ -30,7 +30,7 @@ from nfdrl.torsos import TorsoSizes
 from nfdrl.training.config import TrainConfig
 from nfdrl.training.events import Evaluation, Report
 from nfdrl.training.presets import PRESETS, find_preset
-from nfdrl.training.ranges import observed_range
+from nfdrl.training.ranges import observed_range, observed_reward
 from nfdrl.training.trackers import ProgressTracker
 
 SMALL = TrainConfig(learning_starts=64, batch_size=16, report_every=50, torso=TorsoSizes(mlp=(16, 16)))
@@ -261,6 +261,11 @@ def replay_of(rewards: list[list[float]], terminated: bool, discount: float = 0.
             ends = (last, no) if terminated else (no, last)
             replay.add(np.array([0]), Step(np.array([reward]), *ends, nothing, nothing, last))
     return replay
+
+
+def test_the_observed_size_of_a_reward_is_the_root_mean_square_of_those_that_are_not_zero() -> None:
+    assert observed_reward(replay_of([[0, 3, 0, -4]], True)) == pytest.approx(12.5**0.5)
+    assert observed_reward(replay_of([[0, 0]], True)) == 1
 
 
 def test_observed_ranges_worked_by_hand() -> None:
