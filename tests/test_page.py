@@ -86,10 +86,15 @@ def settled(page):
     return before
 
 
+def drawn(page):
+    """Wait for what the page has still to draw: a change of it is drawn at the next frame."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 def move(page, slider, value):
     """Move a slider as a hand does, and wait for the drawing."""
     page.eval_on_selector(slider, "(e, v) => { e.value = v; e.dispatchEvent(new Event('input')); }", value)
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    drawn(page)
 
 
 def painted(page, before=None):
@@ -119,6 +124,7 @@ def test_play_advances_and_pause_stops(pages, visit):
     page.click("#toggle")
     page.wait_for_function("() => Number(document.querySelector('[data-step]').dataset.step) > 2")
     page.click("#toggle")
+    drawn(page)
     stopped = step_of(page)
     page.wait_for_timeout(300)
     assert step_of(page) == stopped
