@@ -147,7 +147,7 @@ def test_gradients_reach_the_predicted_returns_only():
 def test_the_compiled_form_is_the_same(drawn):
     y, v, levels = drawn
     value, slope = Continuous().value_and_slope(y, v, levels)
-    compiled_value, compiled_slope = distances.lines(*(part.float().numpy() for part in (y, v, levels)))
+    compiled_value, compiled_slope = distances.lines(*(part.float().numpy() for part in (y, v, levels)), np.float32(1))
     assert_close(torch.from_numpy(compiled_value).double(), value, rtol=1e-4, atol=3e-6)
     # A return on an outermost knot, which is no lattice point, may round to either side of it: the CDF is 0 or 1 there.
     assert_close(torch.from_numpy(compiled_slope).double(), slope, rtol=1e-4, atol=3e-6)
@@ -158,6 +158,6 @@ def test_a_row_that_is_not_finite_has_a_loss_that_is_not_finite(spoiled):
     levels = midpoints(16, torch.empty(0, dtype=torch.float32)).numpy()
     rows = {name: np.tile(levels, (2, 1)) for name in ("predicted", "target")}
     rows[spoiled][1] = np.nan
-    value, _ = distances.lines(rows["predicted"], rows["target"], levels)
+    value, _ = distances.lines(rows["predicted"], rows["target"], levels, np.float32(1))
     assert np.isfinite(value[0])
     assert np.isnan(value[1])

@@ -23,7 +23,7 @@ from nfdrl.engines.base import Work
 from nfdrl.engines.compiled import flow
 from nfdrl.engines.compiled.adam import NumbaAdam
 from nfdrl.engines.compiled.heads import head_kernel_of
-from nfdrl.engines.compiled.kernels import Bellman, kernel_of
+from nfdrl.engines.compiled.kernels import BasePoints, Bellman, kernel_of
 from nfdrl.errors import NfdrlError
 from nfdrl.laws import METHODS
 from nfdrl.laws.categorical import C51
@@ -39,7 +39,7 @@ from nfdrl.losses.grid import GridDistance
 from nfdrl.losses.l2 import L2
 from nfdrl.losses.surrogate import Surrogate
 from nfdrl.networks import network_for
-from nfdrl.numerics.base_points import base_points
+from nfdrl.numerics.base_points import RULES, base_points
 from nfdrl.replay import Batch
 from nfdrl.risk import parse_risk
 from nfdrl.torsos import TorsoSizes
@@ -174,7 +174,7 @@ def test_a_weight_per_row_multiplies_its_loss(name):
 
 def law_of_raw(raw, initial):
     shift = zero_point(raw.shape[-1] // 3, torch.float32, torch.device("cpu")).numpy()
-    return shift, *(np.float32(value) for value in (MIN_SCALE, initial, -1, 0, 0))
+    return flow.law_of(shift, MIN_SCALE, initial)
 
 
 def test_compiled_returns_and_gradients_match_the_law():
@@ -187,6 +187,19 @@ def test_compiled_returns_and_gradients_match_the_law():
     slope = torch.randn(40, 50, generator=draws)
     found = flow.gradient(slope.numpy(), raw.detach().numpy(), law, z.numpy(), saved)
     assert_close(torch.from_numpy(found), torch.autograd.grad(wanted, raw, slope)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("n", [1, 33, 64])
+def test_compiled_base_points_are_the_same_draws(rule, n):
+    drawn, expected = (torch.Generator().manual_seed(8) for _ in range(2))
+    points = BasePoints(n, rule, drawn)
+    for _ in range(50):
+        z, levels = points()
+        wanted = base_points(n, rule, like=torch.empty(0), generator=expected)
+        assert np.array_equal(z, wanted.numpy())
+        assert_close(torch.from_numpy(levels), torch.special.ndtr(wanted), rtol=1e-5, atol=1e-6)
+    assert torch.equal(drawn.get_state(), expected.get_state())
 
 
 @pytest.mark.parametrize("size", [1.0, 5.0, 30.0])
@@ -482,7 +495,7 @@ def test_code_just_compiled_and_read_back_compute_the_same_bits(tmp_path):
 import hashlib
 import numpy as np
 import torch
-from nfdrl.engines.compiled.kernels import Bellman, kernel_of
+from nfdrl.engines.compiled.kernels import BasePoints, Bellman, kernel_of
 from nfdrl.laws import METHODS
 from nfdrl.risk import CVaR
 

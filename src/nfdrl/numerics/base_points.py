@@ -27,7 +27,7 @@ def base_points(n: int, rule: str = "midpoint", *, like: Tensor, generator: torc
     if rule == "shifted":
         device = like.device if generator is None else generator.device
         shift = torch.randint(SHIFTS, (), generator=generator, device=device)
-        return _shifted(n, like.dtype, like.device)[shift]  # a table: Φ⁻¹ would take four times as long
+        return shifted_points(n, like.dtype, like.device)[shift]  # a table: Φ⁻¹ would take four times as long
     if rule == "random":
         return torch.randn(n, generator=generator, dtype=like.dtype, device=like.device).sort().values
     raise unknown_name("base-point rule", rule, RULES)
@@ -39,7 +39,7 @@ def _midpoints(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 @constant
-def _shifted(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Shape (SHIFTS, n)."""
+def shifted_points(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """All that the rule "shifted" may draw; shape (SHIFTS, n)."""
     fine = normal_quantile(midpoints(n * SHIFTS, torch.empty((), dtype=torch.float64)))
     return fine.view(n, SHIFTS).T.contiguous().to(dtype=dtype, device=device)

@@ -21,8 +21,8 @@ EPS = F(np.finfo(np.float32).eps)
 
 
 @compiled
-def merge(y: Array, v: Array) -> tuple[Array, Array]:
-    """The squared Cramér distance of sorted samples, and its slope in the first (see `losses.exact`)."""
+def merge(y: Array, v: Array, gain: F) -> tuple[Array, Array]:
+    """The squared Cramér distance of sorted samples, and its slope in the first (see `losses.exact`), each × `gain`."""
     rows, n, m = len(y), y.shape[1], v.shape[1]
     values, slopes = np.empty(rows, np.float32), np.empty((rows, n), np.float32)
     up, down = ONE / F(n), ONE / F(m)
@@ -37,22 +37,22 @@ def merge(y: Array, v: Array) -> tuple[Array, Array]:
             # Counted rather than accumulated, so that F − G is exactly zero at the end.
             after = F(i + 1) * up - F(j) * down if own else F(i) * up - F(j + 1) * down
             if own:
-                slopes[b, i] = before * before - after * after
+                slopes[b, i] = (before * before - after * after) * gain
                 i += 1
             else:
                 j += 1
             before, last = after, here
-        values[b] = total
+        values[b] = total * gain
     return values, slopes
 
 
 @compiled
-def lines(y: Array, v: Array, levels: Array) -> tuple[Array, Array]:
-    """The squared distance to a CDF of straight lines, and its slope in the returns (see `losses.continuous`)."""
+def lines(y: Array, v: Array, levels: Array, gain: F) -> tuple[Array, Array]:
+    """The squared distance to a CDF of straight lines, and its slope, each × `gain` (see `losses.continuous`)."""
     rows, n, last = len(y), y.shape[1], y.shape[1] + 1
     values, slopes = np.empty(rows, np.float32), np.empty((rows, n), np.float32)
     knots, areas, rises = np.empty(n + 2, np.float32), np.empty(n + 2, np.float32), np.empty(n + 1, np.float32)
-    heights, gain = np.zeros(n + 2, np.float32), TWO / F(n)
+    heights, share = np.zeros(n + 2, np.float32), TWO / F(n)
     for k in range(n):
         heights[k + 1] = levels[k]
     heights[last] = ONE
@@ -92,8 +92,8 @@ def lines(y: Array, v: Array, levels: Array) -> tuple[Array, Array]:
                 height = HALF * (heights[j] + heights[k])
             level = heights[i + 1]
             total += (area - areas[i + 1]) - level * (x - knots[i + 1])
-            slopes[b, i] = gain * (height - level)
-        values[b] = gain * total
+            slopes[b, i] = share * (height - level) * gain
+        values[b] = share * total * gain
     return values, slopes
 
 

@@ -17,9 +17,17 @@ import numpy as np
 
 from nfdrl.engines.compiled.jit import HALF, ONE, TWO, ZERO, Array, F, compiled, compiled_sums, inlined
 
-# What is added to raw outputs; the least scale; the unit of returns; the anchor, negative where there is none; and the
-# limits of anchored locations and scales.
-Law = tuple[Array, F, F, F, F, F]
+
+def law_of(
+    zero: Array, least_scale: float, unit: float, anchor: float = -1, reach: float = 0, widest: float = 0
+) -> Array:
+    """How raw outputs become laws, in one array, which a compiled function takes faster than a tuple.
+
+    What is added to them (3n + 1), the least scale, the unit of returns, the anchor, negative where there is none, and
+    the limits of anchored locations and scales.
+    """
+    return np.array([*zero, least_scale, unit, anchor, reach, widest], np.float32)
+
 
 LOG2_E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 LEAST_EXPONENT = F(-87.0)  # e⁻⁸⁷ is the smallest normal float
@@ -85,7 +93,7 @@ def read_rows(raw: Any, law: Any) -> Any:
     Amplitudes are those of the error functions: Gwᵢ of `FlowLaw.from_raw`, ½aᵢ of `anchored_law`. Rows lie side by
     side, so that what is done to each of them vectorises.
     """
-    shift, least_scale, unit, anchor, reach, widest = law
+    shift, least_scale, unit, anchor, reach, widest = law[:-5], law[-5], law[-4], law[-3], law[-2], law[-1]
     rows, n, columns = len(raw), raw.shape[1] // 3, raw.T.copy()
     parts = np.empty((3, n, rows), np.float32)
     bounds, middles = np.zeros(rows, np.float32), np.zeros(rows, np.float32)
@@ -130,7 +138,7 @@ def anchor_of(location: Any, scale: Any, anchor: Any) -> Any:
 
 
 @compiled
-def means(raw: Array, law: Law) -> Array:
+def means(raw: Array, law: Array) -> Array:
     """Σ aᵢ erf(−μᵢ/√(2 + 2σᵢ²)); shape (B, 3n + 1) → (B,)."""
     parts, _, middles = read_rows(raw, law)
     result: Array = middles
@@ -185,7 +193,7 @@ def owen_t(h: Any, ah: Any) -> Any:
 
 
 @compiled_sums
-def cvars(raw: Array, law: Law, alpha: F, level: F) -> Array:
+def cvars(raw: Array, law: Array, alpha: F, level: F) -> Array:
     """G(2 Σ wᵢ Φ₂(aᵢ, Φ⁻¹(α); ρᵢ)/α − 1), aᵢ = −μᵢ/√(1+σᵢ²), ρᵢ = −1/√(1+σᵢ²); shape (B, 3n + 1) → (B,).
 
     Φ₂ by Owen's T function, as in `numerics.normal`; √(1−ρ²) is −ρσ.
@@ -208,7 +216,7 @@ def cvars(raw: Array, law: Law, alpha: F, level: F) -> Array:
 
 
 @compiled
-def returns(raw: Array, law: Law, z: Array, kept: int) -> tuple[Array, tuple[Array, Array, Array, Array]]:
+def returns(raw: Array, law: Array, z: Array, kept: int) -> tuple[Array, tuple[Array, Array, Array, Array]]:
     """Returns at base points, and what `gradient` needs of the first `kept` rows.
 
     That is erf and e^{−t²} (n, N) of each, all other rows sharing one that nobody reads, and parts and G of all.
@@ -233,7 +241,7 @@ def returns(raw: Array, law: Law, z: Array, kept: int) -> tuple[Array, tuple[Arr
 
 
 @compiled_sums
-def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, Array, Array, Array]) -> Array:
+def gradient(slope: Array, raw: Array, law: Array, z: Array, saved: tuple[Array, Array, Array, Array]) -> Array:
     """Slopes in the returns (B, N) to slopes in the raw outputs."""
     erfs, gausses, parts, bounds = saved
     rows, n = len(slope), parts.shape[1]
@@ -262,7 +270,7 @@ def gradient(slope: Array, raw: Array, law: Law, z: Array, saved: tuple[Array, A
 @inlined
 def to_raw(result: Any, to_middle: Any, raw: Any, law: Any, parts: Any, bounds: Any) -> None:
     """Slopes (3n + 1, B) in amplitudes, locations and scales become slopes in the raw outputs, in place."""
-    shift, least_scale, unit, anchor, reach, widest = law
+    shift, least_scale, unit, anchor, reach, widest = law[:-5], law[-5], law[-4], law[-3], law[-2], law[-1]
     rows, n, columns = len(raw), parts.shape[1], raw.T.copy()
     if anchor >= ZERO:  # the middle moves with every amplitude, location and scale
         for i in range(n):

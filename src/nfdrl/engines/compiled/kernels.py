@@ -25,7 +25,7 @@ from nfdrl.losses.distance import Distance
 from nfdrl.losses.exact import Exact
 from nfdrl.losses.grid import LARGEST_FORM, GridDistance, quadratic_form
 from nfdrl.losses.surrogate import Surrogate
-from nfdrl.numerics.base_points import base_points
+from nfdrl.numerics.base_points import SHIFTS, base_points, shifted_points
 from nfdrl.numerics.kde import MARGIN
 from nfdrl.risk import CVaR, Mean
 
@@ -41,7 +41,8 @@ class Bellman:
 
     def __call__(self, returns: Array) -> Array:
         """Shapes (B, M) or (M,) → (B, M)."""
-        moved: Array = self.reward[:, None] + self.discount[:, None] * returns
+        moved: Array = self.discount[:, None] * returns
+        moved += self.reward[:, None]
         return moved
 
     @property
@@ -187,15 +188,34 @@ def _quantile(method: QRDQN, _: torch.Generator | None) -> Kernel:
     return QuantileKernel(method.huber_threshold)
 
 
+class BasePoints:
+    """`base_points` and their levels, from a table: PyTorch's calls would take a twentieth of an update."""
+
+    def __init__(self, n: int, rule: str, generator: torch.Generator | None) -> None:
+        self.n, self.rule, self.generator = n, rule, generator
+        self._shift = torch.zeros((), dtype=torch.int64)
+        z = shifted_points(n, torch.float32, CPU) if rule == "shifted" else base_points(n, like=torch.empty(0))[None]
+        self._table = [(row, flow.levels(row)) for row in z.numpy()]
+
+    def __call__(self) -> tuple[Array, Array]:
+        """Shapes (N,), (N,)."""
+        if self.rule == "random":
+            z = base_points(self.n, self.rule, like=torch.empty(0), generator=self.generator).numpy()
+            return z, flow.levels(z)
+        if self.rule == "shifted":
+            self._shift.random_(SHIFTS, generator=self.generator)  # as torch.randint, which also makes a tensor
+        return self._table[int(self._shift)]
+
+
 @final
 class FlowKernel(Kernel):
     """`FlowMethod` and `AnchoredMethod` with a distance that has no bandwidth, or one relative to a shared grid."""
 
     def __init__(
-        self, method: FlowMethod | AnchoredMethod, law: flow.Law, gain: float, generator: torch.Generator | None
+        self, method: FlowMethod | AnchoredMethod, law: Array, gain: float, generator: torch.Generator | None
     ) -> None:
-        self.method, self.generator = method, generator
-        self._law, self._gain = law, F(gain)
+        self.method, self._law, self._gain = method, law, F(gain)
+        self._points = BasePoints(method.samples, method.points, generator)
         self._outputs = 3 * method.components + 1  # of a law; what comes after them are auxiliary quantiles
         self._terminal_std = method.terminal_std if isinstance(method, FlowMethod) else 0.0
 
@@ -213,17 +233,19 @@ class FlowKernel(Kernel):
 
     def _laws(self, raw: Array) -> Array:
         """The outputs of the laws alone, in one piece; shape (..., K) → (rows, 3n + 1)."""
-        return np.ascontiguousarray(raw[..., : self._outputs]).reshape(-1, self._outputs)
+        if raw.shape[-1] > self._outputs:
+            raw = np.ascontiguousarray(raw[..., : self._outputs])
+        return raw.reshape(-1, self._outputs)
 
     def differentiate(self, raw: Array, following: Array, bellman: Bellman) -> tuple[Array, Array]:
         """Both laws at the same base points, their distance, and its gradient."""
         method, rows, own = self.method, len(raw), self._laws(raw)
-        z = base_points(method.samples, method.points, like=torch.empty(0), generator=self.generator).numpy()
+        z, levels = self._points()
         y, saved = flow.returns(np.concatenate([own, self._laws(following)]), self._law, z, rows)
         target = bellman(y[rows:])
         if self._terminal_std > 0:
             target += F(self._terminal_std) * bellman.terminal * z
-        losses, slope = self._distance(y[:rows], target, z)
+        losses, slope = self._distance(y[:rows], target, levels)
         if isinstance(method, AnchoredMethod) and method.mean_weight:
             more, slopes = self._error_of_mean(y[:rows], target, method)
             losses, slope = losses + more, slope + slopes
@@ -245,14 +267,12 @@ class FlowKernel(Kernel):
         losses, slopes = quantile_huber(quantiles, target / F(self.method.unit), F(0))
         return factor * losses, factor * slopes
 
-    def _distance(self, y: Array, target: Array, z: Array) -> tuple[Array, Array]:
+    def _distance(self, y: Array, target: Array, levels: Array) -> tuple[Array, Array]:
         how = self.method.comparison
         if isinstance(how, Continuous):
-            losses, slopes = distances.lines(y, target, flow.levels(z))
-            return losses * self._gain, slopes * self._gain
+            return distances.lines(y, target, levels, self._gain)
         if isinstance(how, Exact):
-            losses, slopes = distances.merge(y, target)
-            return losses * self._gain, slopes * self._gain
+            return distances.merge(y, target, self._gain)
         size = how.points(self.method.samples)
         step_sum, intervals = F(how.margins), F(size - 1)
         if size <= LARGEST_FORM:
@@ -270,8 +290,7 @@ class FlowKernel(Kernel):
 def _flow(method: FlowMethod, generator: torch.Generator | None) -> Kernel | None:
     if method.n_flows > 1 or method.action_value != "mean" or not _has_kernel(method.comparison):
         return None
-    shift = zero_point(method.components, torch.float32, CPU).numpy()
-    law = shift, F(MIN_SCALE), F(method.initial_bound), F(-1), F(0), F(0)
+    law = flow.law_of(zero_point(method.components, torch.float32, CPU).numpy(), MIN_SCALE, method.initial_bound)
     return FlowKernel(method, law, method.comparison.gain(method.samples), generator)
 
 
@@ -280,7 +299,7 @@ def _anchored(method: AnchoredMethod, generator: torch.Generator | None) -> Kern
     if not _has_kernel(method.comparison):
         return None
     zero = anchored_zero(method.components, method.start, torch.float32, CPU).numpy()
-    law = zero, F(NARROWEST), F(method.unit), F(method.anchor), F(REACH), F(WIDEST)
+    law = flow.law_of(zero, NARROWEST, method.unit, method.anchor, REACH, WIDEST)
     return FlowKernel(method, law, method.factor(), generator)
 
 
