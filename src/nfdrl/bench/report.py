@@ -98,9 +98,10 @@ def show_bytes(count: int | None) -> str:
 def show_ratio(ratio: float | None) -> str:
     """How many times as fast.
 
-    >>> show_ratio(2.345), show_ratio(2151.3)
-    ('2.3×', '2,151×')
+    >>> show_ratio(2.345), show_ratio(47.1), show_ratio(2151.3)
+    ('2.35×', '47.1×', '2,151×')
     """
     if ratio is None:
         return ""
-    return f"{ratio:,.0f}×" if ratio >= 100 else f"{ratio:.1f}×"
+    digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
+    return f"{ratio:,.{digits}f}×"
