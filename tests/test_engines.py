@@ -495,7 +495,7 @@ def test_code_just_compiled_and_read_back_compute_the_same_bits(tmp_path):
 import hashlib
 import numpy as np
 import torch
-from nfdrl.engines.compiled.kernels import BasePoints, Bellman, kernel_of
+from nfdrl.engines.compiled.kernels import Bellman, kernel_of
 from nfdrl.laws import METHODS
 from nfdrl.risk import CVaR
 
