@@ -194,8 +194,14 @@ class BasePoints:
     def __init__(self, n: int, rule: str, generator: torch.Generator | None) -> None:
         self.n, self.rule, self.generator = n, rule, generator
         self._shift = torch.zeros((), dtype=torch.int64)
-        z = shifted_points(n, torch.float32, CPU) if rule == "shifted" else base_points(n, like=torch.empty(0))[None]
-        self._table = [(row, flow.levels(row)) for row in z.numpy()]
+        self._table: list[tuple[Array, Array]] = []
+        if rule != "random":
+            z = (
+                shifted_points(n, torch.float32, CPU)
+                if rule == "shifted"
+                else base_points(n, like=torch.empty(0))[None]
+            )
+            self._table = [(row, flow.levels(row)) for row in z.numpy()]
 
     def __call__(self) -> tuple[Array, Array]:
         """Shapes (N,), (N,)."""
